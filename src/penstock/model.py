@@ -59,6 +59,7 @@ class NewMessage:
     compression: str | None = None
     after: Sequence[str | int] | None = None  # ids, or indexes of earlier items of the batch
     after_failed: str | None = None  # "dead" (the default) or "run"
+    tenant: str | None = None  # whom it is for: counts for limits and fair share
 
     # By hand, because one generated for a frozen dataclass takes more than twice as long.
     def __init__(
@@ -78,6 +79,7 @@ class NewMessage:
         compression: str | None = None,
         after: Sequence[str | int] | None = None,
         after_failed: str | None = None,
+        tenant: str | None = None,
     ) -> None:
         if isinstance(payload, _JSON_TYPES):
             payload = json_bytes(payload)
@@ -103,6 +105,7 @@ class NewMessage:
         _set_compression(self, compression)
         _set_after(self, after)
         _set_after_failed(self, after_failed)
+        _set_tenant(self, tenant)
 
 
 # Setting a slot of a frozen dataclass by its descriptor is faster than by `object.__setattr__`.
@@ -121,6 +124,7 @@ class NewMessage:
     _set_compression,
     _set_after,
     _set_after_failed,
+    _set_tenant,
 ) = [getattr(NewMessage, field.name).__set__ for field in fields(NewMessage)]
 
 
@@ -140,6 +144,7 @@ class PublishOptions(TypedDict, total=False):
     compression: str | None
     after: Sequence[str | int] | None
     after_failed: str | None
+    tenant: str | None
 
 
 def new_message(payload: Payload, options: PublishOptions) -> NewMessage:

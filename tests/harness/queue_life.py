@@ -82,4 +82,5 @@ class Life:
             key=random.choice((None, "a", "a", "b")),
             dedup_id=random.choice((None,) * 5 + ("x", "y")),
             max_attempts=random.choice((None, 1, 1, 2, 4)),
+            tenant=random.choice((None, "acme", "acme", "acme", "bolt")),
         )

@@ -19,7 +19,7 @@ from penstock.queue import NewMessage
 from penstock.queue.dedup import dedup_hash
 from penstock.queue.firing import DUE_HEADER, NAME_HEADER
 from penstock.queue.operation_handlers import run
-from tests.harness.queue_reference import MAX_ATTEMPTS, NS, Place, Post, Reader
+from tests.harness.queue_reference import MAX_ATTEMPTS, NS, Place, Post, Reader, Rules
 from tests.harness.queue_store import QueueStore
 from tests.harness.schedule_reference import Plan, Plans
 
@@ -43,7 +43,9 @@ new_messages = st.builds(
     key=st.none() | st.sampled_from(["a", "b"]),
     dedup_id=st.none() | st.none() | st.sampled_from(["x", "y"]),
     max_attempts=st.sampled_from([1, None, 2, 4]),
+    tenant=st.none() | st.sampled_from(["acme", "acme", "bolt"]),
 )
+TENANTS = ("", "acme", "bolt")
 group_names = st.sampled_from(["main", "main", "main", "audit", "other"])
 picks = st.integers(0, 1 << 16)
 outcomes = st.sampled_from(["nack", "nack", "nack_later", "ack", "emit", "extend", "release"])
@@ -61,7 +63,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     steps_done = 0
     recorded = False
-    bounds: ClassVar[Mapping[str, Any]] = {}  # `max_messages`, `when_full`, `dedup_entries`
+    # `max_messages`, `when_full`, `dedup_entries`, and limits of deliveries.
+    bounds: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +74,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = self.store.queue
         self.posts: list[Post] = []
         self.bytes_gone: set[int] = set()
-        self.readers = {"main": Reader(is_main=True)}
+        self.rules = Rules.of(self.bounds)
+        self.readers = {"main": Reader(is_main=True, rules=self.rules)}
         self.seen: dict[str, tuple[int, str]] = {}  # dedup id -> end of its window, first message
         self.evicted = self.duplicates = 0
         self.paused = False
@@ -233,6 +237,7 @@ class QueueMachine(RuleBasedStateMachine):
             max_attempts=new.max_attempts or MAX_ATTEMPTS,
             after=after,
             runs_anyway=new.after_failed == "run",
+            tenant=new.tenant or "",
         )
         assert self.queue.get(id_).seq == post.seq
         self.posts.append(post)
@@ -248,7 +253,7 @@ class QueueMachine(RuleBasedStateMachine):
         misfire=st.sampled_from(["skip", "once", "all"]),
     )
     def schedule(self, change: str, name: str, every_s: int, misfire: str) -> None:
-        if self.bounds:
+        if "max_messages" in self.bounds:
             return  # a full queue keeps its ticks: see test_schedules
         plan = self.plans.plans.get(name)
         if change == "put":
@@ -314,6 +319,8 @@ class QueueMachine(RuleBasedStateMachine):
         return [(group, leased) for leased in found]
 
     def hand_out(self, group: str, leased: LeasedMessage, place: Place, length_s: int) -> None:
+        if not place.was_dead:
+            self.readers[group].delivered.deliver(place, self.rules, self.now)
         place.state, place.timed_out = "leased", False
         place.attempt += 1
         assert leased.attempt == place.attempt
@@ -337,7 +344,10 @@ class QueueMachine(RuleBasedStateMachine):
                 found = [message] if message else []
             else:
                 found = self.queue.dequeue_batch(count, group=group)
-            self.readers[group].forget(self.delivered(group, count, found), done=True)
+            reader = self.readers[group]
+            for place in self.delivered(group, count, found):
+                reader.delivered.deliver(place, self.rules, self.now)
+                reader.forget([place], done=True)
 
     def delivered(
         self, group: str, count: int, found: "list[Message] | list[LeasedMessage]"
@@ -487,7 +497,7 @@ class QueueMachine(RuleBasedStateMachine):
         target = 1 if pick is None else max(len(self.posts) + 1 - pick % 12, 1)
         options: dict[str, Any] = {"to": "beginning"} if pick is None else {"seq": target}
         self.queue.groups.create(group, **options)
-        self.readers[group] = Reader()
+        self.readers[group] = Reader(rules=self.rules)
         self.readers[group].seek(target, self.kept_posts())
 
     def compact(self) -> None:
@@ -521,6 +531,7 @@ class QueueMachine(RuleBasedStateMachine):
         now = self.now
         assert now >= max((post.published for post in self.posts), default=0)
         for reader in self.readers.values():
+            reader.delivered.reopen(self.rules, now)
             for place in reader.places.values():
                 if place.state == "leased":
                     place.ends = mono + max(min(place.deadline - now, place.length), 0)
@@ -541,9 +552,16 @@ class QueueMachine(RuleBasedStateMachine):
             reader.settle_dependents(self.now)  # a message that is dead at once cannot expire
             reader.expire_keyed(self.now)
             reader.settle_dependents(self.now)
+            self.limits_hold(name, reader)
             counts = reader.counts(self.now)
             found = stats.groups[name]
             assert {state: getattr(found, state) for state in counts} == counts, name
+
+    def limits_hold(self, group: str, reader: Reader) -> None:
+        """No more are leased than may be, by what the queue itself says."""
+        by_tenant = reader.in_flight()
+        for whose, bucket in ((None, self.rules.queue), *((t, self.rules.tenant) for t in TENANTS)):
+            assert not bucket.most or by_tenant[whose] <= bucket.most, (group, whose)
 
     def check_everything(self) -> None:
         now = self.now

@@ -4,7 +4,10 @@ Times are nanoseconds. It is told the time, and what the real queue's ids and re
 decides is which message is where.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 NS = 1_000_000_000
 LEVEL_NS = 60 * NS  # ageing: so long a wait counts as one priority more
@@ -27,6 +30,71 @@ class Post:
     max_attempts: int = MAX_ATTEMPTS
     after: tuple[int, ...] = ()  # seqs
     runs_anyway: bool = False
+    tenant: str = ""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A limit: so many at a time, and so many in a time."""
+
+    most: int = 0  # 0: no limit
+    interval: int = 0  # 0: no limit
+    burst: int = 1
+
+    def lets(self, in_flight: int, due: int, now: int) -> bool:
+        is_full = 0 < self.most <= in_flight
+        return not is_full and due - (self.burst - 1) * self.interval <= now
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The limits of a queue."""
+
+    queue: Bucket = Bucket()
+    tenant: Bucket = Bucket()
+    fair: bool = False
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> "Rules":
+        def bucket(most: str, rate: str, burst: str) -> Bucket:
+            per_s = settings.get(rate, 0)
+            first = settings.get(burst, 0) or max(int(per_s), 1)
+            return Bucket(settings.get(most, 0), round(NS / per_s) if per_s else 0, first)
+
+        return cls(
+            bucket("max_in_flight", "delivery_rate_per_s", "delivery_burst"),
+            bucket("tenant_max_in_flight", "tenant_rate_per_s", "tenant_burst"),
+            settings.get("fair", False),
+        )
+
+    @property
+    def has_tenants(self) -> bool:
+        return self.fair or self.tenant != Bucket()
+
+
+@dataclass
+class Counts:
+    """What the limits of a group count, as it was delivered."""
+
+    dues: dict[str | None, int] = field(default_factory=dict)  # of rates; None: the queue's own
+    served: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    number: int = 0
+
+    def copy(self) -> "Counts":
+        return Counts(dict(self.dues), dict(self.served), self.number)
+
+    def deliver(self, place: "Place", rules: Rules, now: int) -> None:
+        for whose, bucket in ((None, rules.queue), (place.post.tenant, rules.tenant)):
+            if bucket.interval:
+                self.dues[whose] = max(self.dues.get(whose, 0), now) + bucket.interval
+        self.number += 1
+        self.served[place.post.tenant, place.post.priority] = now, self.number
+
+    def reopen(self, rules: Rules, now: int) -> None:
+        """A clock that was set back does not keep anyone waiting for longer than a burst."""
+        for whose, due in self.dues.items():
+            bucket = rules.queue if whose is None else rules.tenant
+            self.dues[whose] = min(due, now + bucket.burst * bucket.interval)
 
 
 @dataclass
@@ -56,6 +124,51 @@ class Reader:
     places: dict[int, Place] = field(default_factory=dict)
     is_main: bool = False
     gone: set[int] = field(default_factory=set)  # will never be done
+    rules: Rules = Rules()
+    delivered: Counts = field(default_factory=Counts)
+
+    def in_flight(self) -> "Counter[str | None]":
+        """How many are leased, by tenant and in all (None)."""
+        places = self.places.values()
+        leased = [p.post.tenant for p in places if p.state == "leased" and not p.was_dead]
+        counts: Counter[str | None] = Counter(leased)
+        counts[None] = len(leased)
+        return counts
+
+    def next_limited(self, count: int, now: int) -> tuple[list[Place], list[Place]]:
+        """As `next_ones`, with limits and turns: one by one, each as if it were leased."""
+        rules, delivered, in_flight = self.rules, self.delivered.copy(), self.in_flight()
+        ready = [self.places[seq] for seq, state in self.states(now).items() if state == "ready"]
+        chosen: list[Place] = []
+        expired: list[Place] = []
+
+        def turn(place: Place) -> tuple[int, int, int, int, int]:
+            post, number, since = place.post, 0, place.due
+            if rules.fair:
+                served, number = delivered.served.get((post.tenant, post.priority), (0, 0))
+                since = max(served, since)
+            level = min(post.priority + (now - since) // LEVEL_NS, 9)
+            return -level, since, -post.priority, number, post.seq
+
+        while len(chosen) < count:
+            firsts: dict[tuple[str, int], Place] = {}
+            for place in sorted(ready, key=lambda one: (one.due, one.post.seq)):
+                firsts.setdefault((place.post.tenant, place.post.priority), place)
+            free = [
+                place
+                for place in firsts.values()
+                if rules.tenant.lets(
+                    in_flight[place.post.tenant], delivered.dues.get(place.post.tenant, 0), now
+                )
+            ]
+            if not free or not rules.queue.lets(in_flight[None], delivered.dues.get(None, 0), now):
+                break
+            place = min(free, key=turn)
+            ready.remove(place)
+            (expired if 0 < place.post.expires <= now else chosen).append(place)
+            in_flight.update([place.post.tenant, None])
+            delivered.deliver(place, rules, now)
+        return chosen, expired
 
     def add(self, post: Post) -> None:
         place = self.places[post.seq] = Place(post, max(post.published, post.deliver_at))
@@ -160,6 +273,17 @@ class Reader:
 
     def next_ones(self, count: int, now: int) -> tuple[list[Place], list[Place]]:
         """What would be delivered, and what is found to be expired on the way to it."""
+        if self.rules.has_tenants:
+            return self.next_limited(count, now)
+        bucket, in_flight = self.rules.queue, self.in_flight()[None]
+        counts = self.delivered.copy()
+        room = 0  # expired ones on the way count as well
+        while room <= len(self.places) and bucket.lets(
+            in_flight + room, counts.dues.get(None, 0), now
+        ):
+            room += 1
+            if bucket.interval:
+                counts.dues[None] = max(counts.dues.get(None, 0), now) + bucket.interval
 
         def turn(place: Place) -> tuple[int, int, int, int]:
             post = place.post
@@ -169,7 +293,7 @@ class Reader:
         ready = [self.places[seq] for seq, state in self.states(now).items() if state == "ready"]
         chosen: list[Place] = []
         expired: list[Place] = []
-        for place in sorted(ready, key=turn):
+        for place in sorted(ready, key=turn)[:room]:
             if len(chosen) == count:
                 break
             (expired if 0 < place.post.expires <= now else chosen).append(place)

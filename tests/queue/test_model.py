@@ -44,6 +44,45 @@ class DroppingMachine(QueueMachine):
     bounds: ClassVar = {"max_messages": 8, "when_full": "drop_oldest", "dedup_entries": 1}
 
 
+class FairMachine(QueueMachine):
+    """Tenants take turns, and each has few at a time."""
+
+    bounds: ClassVar = {"fair": True, "tenant_max_in_flight": 2}
+
+
+class RatedMachine(QueueMachine):
+    """Each tenant has a rate, and takes turns; so has the queue."""
+
+    bounds: ClassVar = {
+        "fair": True,
+        "tenant_rate_per_s": 0.5,
+        "tenant_burst": 2,
+        "delivery_rate_per_s": 3,
+        "max_in_flight": 4,
+    }
+
+
+class FirstComeMachine(QueueMachine):
+    """Tenants have limits and take no turns; only so many messages fit."""
+
+    bounds: ClassVar = {
+        "tenant_max_in_flight": 1,
+        "tenant_rate_per_s": 2,
+        "max_messages": 12,
+        "when_full": "drop_oldest",
+    }
+
+
+class LimitedMachine(QueueMachine):
+    """Limits of the whole queue alone: messages stay in the usual lanes. Power may be cut."""
+
+    recorded = True
+    bounds: ClassVar = {"max_in_flight": 3, "delivery_rate_per_s": 0.25, "delivery_burst": 4}
+
+
+LIMITED = [FairMachine, RatedMachine, FirstComeMachine, LimitedMachine]
+
+
 def look_wide(machine: type[QueueMachine], steps: int) -> None:
     """Many short runs; a failure is shrunk to the fewest commands."""
     run_state_machine_as_test(
@@ -78,6 +117,12 @@ def test_lives_of_bounded_queues_agree_with_the_reference(machine: type[QueueMac
     look_deep(machine, 5_000, "e")
 
 
+@pytest.mark.parametrize("machine", LIMITED)
+def test_lives_of_limited_queues_agree_with_the_reference(machine: type[QueueMachine]) -> None:
+    look_wide(machine, 1_000)
+    look_deep(machine, 5_000, "limited")
+
+
 @pytest.mark.parametrize("seed", ["a", "b", "c", "f", "g", "h"])
 def test_long_lives_with_process_deaths_agree_with_the_reference(seed: str) -> None:
     look_deep(KilledMachine, 5_000, seed)
@@ -96,3 +141,5 @@ def test_two_million_steps_agree_with_the_reference(seed: str) -> None:
     look_deep(PowerCutMachine, 50_000, seed)
     look_deep(RejectingMachine, 25_000, seed)
     look_deep(DroppingMachine, 25_000, seed)
+    for machine in LIMITED:
+        look_deep(machine, 25_000, seed)

@@ -256,7 +256,7 @@ def fold_states(queue: QueueLocation, group_name: str) -> tuple[QueueStates, int
             group = core.group(group_name)
             now_ns = core.clock.now_ns()
             group.waiting.promote(now_ns)
-            ready = sorted(pair for lane in group.waiting.lanes for pair in lane.fresh.pairs())
+            ready = sorted(group.waiting.fresh_pairs())
             others = _states_of(group, now_ns)
             return QueueStates(group_name, now_ns, ready, others), core.state.ingested_upto
     finally:

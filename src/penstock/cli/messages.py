@@ -115,6 +115,9 @@ def enqueue(
     after_failed: Annotated[
         AfterFailed | None, option("What happens to it if one of those fails.")
     ] = None,
+    tenant: Annotated[
+        str | None, option("Whom it is for: counts for limits and fair share.")
+    ] = None,
     create: Annotated[bool, option("Create the queue if it does not exist.", "--create")] = False,
     json: AsJson = False,
 ) -> None:
@@ -134,6 +137,7 @@ def enqueue(
         compression=compression.value if compression else None,
         after=after or None,
         after_failed=after_failed.value if after_failed else None,
+        tenant=tenant,
     )
     if lines and dedup_id is not None:
         raise typer.BadParameter("--lines with --dedup-id would publish only the first line")

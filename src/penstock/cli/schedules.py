@@ -127,6 +127,9 @@ def add_schedule(
     content_type: Annotated[
         str | None, option("Type of the payload, such as application/json.")
     ] = None,
+    tenant: Annotated[
+        str | None, option("Whom it is for: counts for limits and fair share.")
+    ] = None,
     misfire: Annotated[Misfire, option("What happens to missed ticks.")] = Misfire.ONCE,
     grace: Annotated[float, duration_option("A tick that is later than this was missed.")] = 60.0,
     catch_up: Annotated[
@@ -145,6 +148,7 @@ def add_schedule(
             key=key,
             max_attempts=max_attempts,
             content_type=content_type,
+            tenant=tenant,
         )
     schedule = Schedule(
         name,

@@ -102,6 +102,7 @@ def _options(message: NewMessage) -> dict[str, Any]:
         "compression": message.compression,
         "after": None if message.after is None else list(message.after),
         "after_failed": message.after_failed,
+        "tenant": message.tenant,
     }
     return {name: value for name, value in options.items() if value is not None}
 

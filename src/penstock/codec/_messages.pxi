@@ -62,18 +62,21 @@ cdef struct PlainAttributes:
     int64_t content_type_at
     int64_t content_type_bytes
     uint64_t max_attempts
+    bint has_tenant
 
 
 cdef bint read_plain_attributes(
     const uint8_t *data, const Head *head, const Fields *fields, PlainAttributes *found
 ) noexcept nogil:
-    # Whether it has only attributes that do not affect delivery: content type and max_attempts.
+    # Whether it has only attributes that do not affect how it is read: content type, max_attempts
+    # and tenant.
     cdef const uint8_t *entry = data + head.offset
     cdef int64_t at = fields.attributes_at
     cdef int64_t start, after
     cdef int number, byte
     found.content_type_at = found.content_type_bytes = 0
     found.max_attempts = 0
+    found.has_tenant = False
     for number in range(fields.attributes):
         start = at + 3
         after = after_sized(entry, at + 1, head.size - CRC_BYTES)
@@ -86,6 +89,8 @@ cdef bint read_plain_attributes(
             found.max_attempts = 0
             for byte in range(<int>(after - start)):
                 found.max_attempts |= <uint64_t>entry[start + byte] << (8 * byte)
+        elif entry[at] == TENANT_TAG:
+            found.has_tenant = True
         else:
             return False
         at = after
@@ -232,7 +237,10 @@ cdef void skip_plain_in(
             seq = seq_base + <int64_t>head.seq
             if head.type != DATA or head.flags & AFFECTS_ORDER or seq >= end_seq:
                 return
-            if not read_plain_attributes(data, &head, &fields, &attributes):
+            if (
+                not read_plain_attributes(data, &head, &fields, &attributes)
+                or attributes.has_tenant
+            ):
                 return
             if run.first_seq == run.end_seq:
                 run.first_seq = seq

@@ -53,6 +53,7 @@ EVENT_OF_ONE_BYTES: Final = calcsize(EVENT_OF_ONE_FORMAT)
 # The attributes that a reader of messages must know.
 MAX_ATTEMPTS_TAG: Final = 2
 CONTENT_TYPE_TAG: Final = 3
+TENANT_TAG: Final = 13
 MAX_FIELD_BYTES: Final = 0xFFFF  # header name, header value, key, attribute
 MAX_HEADERS: Final = 0xFFFF
 MAX_ATTRIBUTES: Final = 0xFF

@@ -19,13 +19,14 @@ from penstock.codec.layout import (
     HAS_PRIORITY,
     IS_COMPRESSED,
     MAX_ATTEMPTS_TAG,
+    TENANT_TAG,
 )
 from penstock.codec.unpack_py import Head, entry_of, read_head
 from penstock.errors import BadEntry
 from penstock.model import NO_HEADERS, Message
 
 _AFFECTS_ORDER = HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY
-_PLAIN_TAGS = {CONTENT_TYPE_TAG, MAX_ATTEMPTS_TAG}
+_PLAIN_TAGS = {CONTENT_TYPE_TAG, MAX_ATTEMPTS_TAG, TENANT_TAG}
 
 
 def read_messages(
@@ -44,7 +45,7 @@ def read_messages(
 
     Stop at `max_count`, at the end, at zeros, before `max_bytes` (but not before the first
     message), and before anything but a good message that is not compressed and has no attributes
-    other than content type and max_attempts.
+    other than content type, max_attempts and tenant.
 
     With `wanted`, rising seqs, skip all other good entries, and stop behind the last of them.
     """
@@ -109,7 +110,7 @@ def skip_plain(
             if head.type != CHECKPOINT:
                 if head.type != DATA or head.flags & _AFFECTS_ORDER or head.seq >= end_seq:
                     break
-                if not _has_plain_attributes(entry):
+                if not _has_plain_attributes(entry) or TENANT_TAG in (entry.attributes or ()):
                     break
                 if first == after:
                     first = head.seq
@@ -131,7 +132,7 @@ def _good_entry(
 
 
 def _has_plain_attributes(entry: Entry) -> bool:
-    """Return whether it has only attributes that do not affect delivery."""
+    """Return whether it has only attributes that do not affect how it is read."""
     attributes = entry.attributes
     if not attributes:
         return True

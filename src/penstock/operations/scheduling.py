@@ -177,6 +177,7 @@ _MESSAGE_FIELDS = {
     "max_attempts": "max_attempts",
     "content_type": "content_type",
     "compression": "compression",
+    "tenant": "tenant",
 }
 
 

@@ -30,6 +30,7 @@ _OPTIONS = (
     ("content_type", "content_type"),
     ("compression", "compression"),
     ("after_failed", "after_failed"),
+    ("tenant", "tenant"),
 )
 _OF_FIELD = dict(_OPTIONS)
 

@@ -6,7 +6,7 @@ The tags are part of the file format: add new ones, never rename or reuse one.
 import struct
 
 from penstock.codec import Entry
-from penstock.codec.layout import CONTENT_TYPE_TAG, MAX_ATTEMPTS_TAG
+from penstock.codec.layout import CONTENT_TYPE_TAG, MAX_ATTEMPTS_TAG, TENANT_TAG
 from penstock.ledger.json_files import TRANSACTION_TAG
 from penstock.queue.events import Event, EventType, decode, encode
 
@@ -19,6 +19,7 @@ DUPLICATES = 6  # u32: number of duplicates in the batch that begins with this m
 FIRED = 12  # the event of the schedule that published this message; 8 to 11 are left free
 AFTER = 9  # the messages that it comes after (`after.py`)
 UNIQUE = 14  # for which key the message stands (`unique.py`): u8 mode, SHA-256 of the key
+TENANT = TENANT_TAG  # UTF-8
 TRANSACTION = TRANSACTION_TAG  # "<version>:<application>" of the job that wrote the batch
 
 _DEDUP = struct.Struct("<32sQ")

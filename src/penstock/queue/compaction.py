@@ -173,8 +173,7 @@ class LiveView:
         self._runs: list[Runs] = []
         others: set[int] = set()
         for group in state.groups.values():
-            for lane in group.waiting.lanes:
-                self._runs.append(Runs(lane.fresh.pairs()))
+            self._runs.append(Runs(sorted(group.waiting.fresh_pairs())))
             others.update(group.waiting.delays)
             others.update(group.leases)
             others.update(group.deliveries)

@@ -15,6 +15,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from threading import Condition, RLock
 from typing import Any
 
@@ -50,6 +51,7 @@ from penstock.queue.fold import (
     leave_out_what_was_lost,
 )
 from penstock.queue.group import Group
+from penstock.queue.limits import NO_LIMIT, Limits
 from penstock.queue.messages import EntryReader, MessageReader, NearbyMessages, to_message
 from penstock.queue.metrics import Metrics
 from penstock.queue.retry import Backoff, FailedAttempt, RetryPolicy, retry_delay_ns
@@ -57,7 +59,7 @@ from penstock.queue.schedule import NEVER_NS
 from penstock.queue.schedule_timer import ScheduleTimer
 from penstock.queue.settings import QueueSettings
 from penstock.queue.snapshot import LARGE_BYTES, Frozen, SnapshotSaver, freeze_state
-from penstock.queue.state import NOTED_TAGS
+from penstock.queue.state import NOTED_TAGS, NOTED_TENANT
 
 logger = logging.getLogger("penstock.queue")
 
@@ -105,8 +107,11 @@ class QueueCore:
         self._backoff = Backoff(settings, self.identity)
         self._retry_policy = retry_policy or self._backoff
         self._a_group_lags = False  # was moved, and has not read everything from there on
-        self.notes = ledger.messages.keep_notes(NOTED_TAGS)  # of messages to feed to the state
-        self.state = fold(ledger, dedup_entries=settings.dedup_entries)
+        self.limits = Limits.of(settings)
+        has_tenants = self.limits is not None and self.limits.has_tenants
+        # Of messages to feed to the state.
+        self.notes = ledger.messages.keep_notes(NOTED_TAGS | (NOTED_TENANT if has_tenants else 0))
+        self.state = fold(ledger, dedup_entries=settings.dedup_entries, limits=self.limits)
         if not ledger.is_stopped:
             leave_out_what_was_lost(ledger, self.state)
         self.state.rebase(clock.now_ns(), clock.monotonic_ns())
@@ -170,7 +175,8 @@ class QueueCore:
         The state stays marked as torn: an interrupt in here makes the next call begin again.
         """
         self.ledger.check_open()
-        state = fold(self.ledger, dedup_entries=self.settings.dedup_entries)
+        entries = self.settings.dedup_entries
+        state = fold(self.ledger, dedup_entries=entries, limits=self.limits)
         state.rebase(self.clock.now_ns(), self.clock.monotonic_ns())
         self.forget_read_ahead()
         self._a_group_lags = False
@@ -195,6 +201,8 @@ class QueueCore:
         self.catch_up()
         events: list[Event] = []
         for group in state.groups.values():
+            if group.fair is not None:
+                group.fair.wake(now_ns)
             if group.is_quiet(now_ns, mono_ns) and not (self._discards_dead and group.dead):
                 continue
             group.waiting.promote(now_ns)
@@ -303,7 +311,7 @@ class QueueCore:
 
     def next_wake_ns(self) -> int | None:
         """Return the nanoseconds until a message is due, a lease ends, a message with a key
-        expires or a schedule runs. Caller holds the lock."""
+        expires, a rate lets a message go or a schedule runs. Caller holds the lock."""
         self.catch_up()
         now_ns, mono_ns = self.clock.now_ns(), self.clock.monotonic_ns()
         left = []
@@ -313,6 +321,8 @@ class QueueCore:
             left += [end_ns - mono_ns] if end_ns is not None else []
             expires_ns = group.expiries.next_ns
             left += [expires_ns - now_ns] if expires_ns != NEVER_NS else []
+            free_ns = None if group.gate is None else group.next_free_ns(now_ns)
+            left += [free_ns - now_ns] if free_ns is not None else []
         if self.state.schedules and not self.ledger.is_stopped:
             left += self.firing.wake_after_ns(now_ns)
         return max(min(left), 0) if left else None
@@ -439,10 +449,13 @@ class QueueCore:
         return group
 
     def in_order(self, group: Group, now_ns: int) -> Iterator[int]:
-        """Yield the ready messages of a group in the order of their delivery."""
-        return group.waiting.in_order(
+        """Yield the ready messages of a group in the order of their delivery, as many as limits
+        let go now."""
+        found = group.waiting.in_order(
             self.published_ns, self.due_ns, now_ns=now_ns, level_ns=self.level_ns
         )
+        room = group.room(now_ns)
+        return found if room == NO_LIMIT else islice(found, room)
 
     def max_attempts_of(self, seq: int) -> int:
         """Return the maximum number of attempts of a message. Caller holds the lock."""

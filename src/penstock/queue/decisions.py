@@ -305,26 +305,26 @@ def by_attempt(group: Group, seqs: list[int]) -> dict[int, list[int]]:
 def decide_lease(
     kind: EventType,
     group: Group,
-    attempts: dict[int, list[int]],
+    parts: Sequence[tuple[int, Sequence[tuple[int, int]]]],
     *,
     nonce: int,
     now_ns: int,
     length_ns: int,
     holder: str,
 ) -> list[Event]:
-    """Lease messages, given by attempt: LEASED, or DEAD_LEASED for dead letters."""
+    """Lease messages, given as runs by attempt: LEASED, or DEAD_LEASED for dead letters."""
     return [
         Event(
             kind,
             group=group.number,
             attempt=attempt,
-            runs=tuple(as_runs(seqs)),
+            runs=tuple(runs),
             nonce=nonce,
             deadline_ns=now_ns + length_ns,
             length_ns=length_ns,
             holder=holder,
         )
-        for attempt, seqs in attempts.items()
+        for attempt, runs in parts
     ]
 
 
@@ -400,9 +400,9 @@ def _deliverable(group: Group) -> Iterator[int]:
             yield seq
     held_back = (State.PARKED, State.BLOCKED)
     yield from (seq for seq, one in group.deliveries.items() if one.state in held_back)
-    for lane in group.waiting.lanes:
-        yield from lane.fresh
-        yield from (seq for _, seq in lane.due)
+    for first, end in group.waiting.fresh_pairs():
+        yield from range(first, end)
+    yield from group.waiting.due_seqs()
 
 
 def decide_purge(state: QueueState, group: Group | None) -> list[Event]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from operator import itemgetter
 
 from penstock.checking import Duration, check_seconds, check_whole
@@ -15,6 +16,7 @@ from penstock.queue.fast_path import FastPath, Nonces
 from penstock.queue.group import Group
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.messages import NO_BYTE_LIMIT
+from penstock.queue.runs import as_runs, in_given_order
 from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
 
 MAX_LEASE_COUNT = 10_000
@@ -99,7 +101,8 @@ class Delivering:
     def lease_seq(
         self, seq: int, lease_s: Duration | None, group_name: str, holder: str
     ) -> list[LeasedMessage]:
-        """Lease one message that is ready, scheduled or dead. Return nothing for any other.
+        """Lease one message that is ready, scheduled or dead. Return nothing for any other, or if
+        a limit holds it back.
 
         A nack makes a scheduled one ready, or due when it says. A release restores its due time.
         """
@@ -115,7 +118,8 @@ class Delivering:
                     return []
                 kind, chosen, events = EventType.DEAD_LEASED, [letter.message], list[Event]()
             else:
-                if group.state_of(seq, now_ns) not in _LEASABLE:
+                is_leasable = group.state_of(seq, now_ns) in _LEASABLE
+                if not is_leasable or not group.may_deliver(seq, now_ns):
                     return []
                 kind = EventType.LEASED
                 chosen, events = choose(
@@ -145,7 +149,10 @@ class Delivering:
             chosen, events = self._choose(group, count, now_ns)
             if not chosen:
                 return []
-            taken = about(EventType.TAKEN, group, [message.seq for message in chosen], attempt=1)
+            seqs = [message.seq for message in chosen]
+            taken = about(EventType.TAKEN, group, seqs, attempt=1)
+            if group.fair is not None:
+                taken = taken._replace(runs=tuple(in_given_order(seqs)))
             core.record([*events, taken])
             self._count(chosen, now_ns)
             core.metrics.acked += len(chosen)
@@ -169,6 +176,10 @@ class Delivering:
         """Record a lease, after other events. Caller holds the lock."""
         core, nonce = self._core, self._nonces.next()
         attempts = by_attempt(group, [message.seq for message in chosen])
+        if group.fair is None:
+            parts = [(attempt, as_runs(seqs)) for attempt, seqs in attempts.items()]
+        else:  # the order in which tenants are served is on record
+            parts = in_parts_by_attempt(chosen, attempts)
         tickets = {
             attempt: Ticket(
                 core.identity,
@@ -183,7 +194,7 @@ class Delivering:
         }
         leased = _with_tickets(chosen, attempts, tickets)
         events += decide_lease(
-            kind, group, attempts, nonce=nonce, now_ns=now_ns, length_ns=length_ns, holder=holder
+            kind, group, parts, nonce=nonce, now_ns=now_ns, length_ns=length_ns, holder=holder
         )
         core.record(events)
         return leased
@@ -198,6 +209,9 @@ class Delivering:
     ) -> tuple[list[Message], list[Event]]:
         """Choose the next messages. Return also the events of undeliverable ones."""
         core = self._core
+        count = min(count, group.room(now_ns))
+        if not count:
+            return [], []
         if not group.waiting.special:
             plain = self._choose_plain(group, count, now_ns, max_bytes)
             if plain is not None:
@@ -246,6 +260,15 @@ def _with_tickets(
         return [new(LeasedMessage, (message, ticket)) for message in chosen]
     ticket_of = {seq: tickets[attempt] for attempt, seqs in attempts.items() for seq in seqs}
     return [new(LeasedMessage, (message, ticket_of[message.seq])) for message in chosen]
+
+
+def in_parts_by_attempt(
+    chosen: list[Message], attempts: dict[int, list[int]]
+) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Return (attempt, runs) of messages in their order."""
+    attempt_of = {seq: attempt for attempt, seqs in attempts.items() for seq in seqs}
+    found = groupby((message.seq for message in chosen), attempt_of.__getitem__)
+    return [(attempt, in_given_order(seqs)) for attempt, seqs in found]
 
 
 def lease_length_ns(lease_s: Duration | None, default_s: float) -> int:

@@ -9,7 +9,14 @@ from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import InvalidInput, PayloadTooLarge, TooLarge
 from penstock.model import NS, NewMessage, Payload
 from penstock.queue.after import check_after
-from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, UNIQUE, pack_dedup
+from penstock.queue.attributes import (
+    CONTENT_TYPE,
+    DEDUP,
+    MAX_ATTEMPTS,
+    TENANT,
+    UNIQUE,
+    pack_dedup,
+)
 from penstock.queue.compression import check_method, compress
 from penstock.queue.dedup import dedup_hash
 from penstock.queue.settings import (
@@ -23,6 +30,7 @@ from penstock.queue.unique import unique_attribute
 MAX_HEADERS = 256
 MAX_HEADERS_BYTES = 64 * 1024
 MAX_KEY_BYTES = 1024
+MAX_TENANT_BYTES = 1024
 MAX_DEDUP_ID_BYTES = 1024
 MAX_CONTENT_TYPE_BYTES = 256
 
@@ -121,6 +129,10 @@ def _attributes(
         attributes[CONTENT_TYPE] = _text(
             "content_type", message.content_type, MAX_CONTENT_TYPE_BYTES
         )
+    if message.tenant is not None:
+        attributes[TENANT] = _text("tenant", message.tenant, MAX_TENANT_BYTES)
+        if not message.tenant:
+            raise InvalidInput("tenant is empty: give a name, or leave it out")
     return attributes or None
 
 

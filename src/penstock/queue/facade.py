@@ -166,7 +166,7 @@ class QueueMethods(ABC):
 
         Options are those of `NewMessage`, by name: priority, delay, deliver_at, ttl, headers, key,
         dedup_id, dedup_window_s, max_attempts, content_type, compression,
-        after, after_failed.
+        after, after_failed, tenant.
         """
         return (await self._publish_one(new_message(payload, options))).id
 

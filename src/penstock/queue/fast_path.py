@@ -66,6 +66,7 @@ class FastPath:
         self._notes = core.notes
         self._length_ns = round(core.settings.lease_s * NS)
         self._discards_dead = core.settings.dead_retention_s > 0
+        self._is_limited = core.limits is not None
 
     def take(self) -> Message | None:
         """Take a message. Return None if there is none, or if the fast path does not apply."""
@@ -86,6 +87,7 @@ class FastPath:
                 waiting.special
                 or waiting.upcoming.seqs
                 or core.state.paused
+                or self._is_limited
                 or (self._discards_dead and group.dead)
             ):
                 return None
@@ -164,6 +166,8 @@ class FastPath:
                 if waiting.timetable.next_ns <= now_ns:
                     waiting.promote(now_ns)
                 if core.state.paused or (self._discards_dead and group.dead):
+                    return None
+                if group.gate is not None and not group.gate.is_open(now_ns):
                     return None
                 attempt, message, delivery = 1, None, None
                 is_plain = not (waiting.special or waiting.upcoming.seqs)

@@ -295,6 +295,7 @@ def with_headers(schedule: Schedule, due_ns: int) -> NewMessage:
         max_attempts=message.max_attempts,
         content_type=message.content_type,
         compression=message.compression,
+        tenant=message.tenant,
     )
 
 

@@ -8,8 +8,9 @@ from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger import Cursor, Damage, Ledger
 from penstock.ledger.segment_header import COMPACTED
 from penstock.ledger.snapshots import Snapshot, snapshot_name
-from penstock.queue.attributes import carried_in
+from penstock.queue.attributes import TENANT, carried_in
 from penstock.queue.events import Event, EventType, decode
+from penstock.queue.limits import Limits
 from penstock.queue.snapshot import load_state
 from penstock.queue.state import QueueState
 
@@ -18,12 +19,17 @@ _MOST_LOST = 1 << 40  # messages in a power cut; an event about more than that i
 MOVES_A_GROUP = frozenset([EventType.SOUGHT, EventType.GROUP_CREATED])
 
 
-def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
+def fold(ledger: Ledger, *, dedup_entries: int, limits: Limits | None = None) -> QueueState:
     """Return the state that the snapshot and the logs give. Change nothing on disk.
 
     Plain messages may be appended meanwhile. `catch_up` feeds them later.
     """
-    state, next_event = _newest_that_loads(ledger, dedup_entries)
+    state, next_event = _newest_that_loads(ledger, dedup_entries, limits)
+    if limits is not None and limits.has_tenants:
+        if not state.knows_tenants:
+            _read_tenants(ledger, state)
+        for group in state.groups.values():
+            group.share()
     removed_upto = _removed_upto(ledger, next_event)
     if next_event < removed_upto:
         ledger.check_snapshots_stayed()
@@ -102,11 +108,13 @@ def _report_lost(ledger: Ledger, state: QueueState, in_snapshot: int, after_snap
         ledger.report_missing("events", lost)
 
 
-def _newest_that_loads(ledger: Ledger, dedup_entries: int) -> tuple[QueueState, int]:
+def _newest_that_loads(
+    ledger: Ledger, dedup_entries: int, limits: Limits | None
+) -> tuple[QueueState, int]:
     """Return the state of the newest snapshot that loads, and the next event. Else start empty."""
     snapshot = ledger.load_snapshot()
     while snapshot is not None:
-        state = QueueState(dedup_entries=dedup_entries)
+        state = QueueState(dedup_entries=dedup_entries, limits=limits)
         try:
             load_state(state, snapshot.blob)
             return state, snapshot.event_seq + 1
@@ -116,7 +124,28 @@ def _newest_that_loads(ledger: Ledger, dedup_entries: int) -> tuple[QueueState, 
             name = f"snapshots/{snapshot_name(snapshot.event_seq)}"
             ledger.report(Damage(name, 0, 0, 1, 0, error.reason))
             snapshot = _older_than(ledger, snapshot.event_seq)
-    return QueueState(dedup_entries=dedup_entries), 1
+    return QueueState(dedup_entries=dedup_entries, limits=limits), 1
+
+
+def _read_tenants(ledger: Ledger, state: QueueState) -> None:
+    """Read the tenants of the messages of a snapshot that was saved while no setting needed them."""
+    groups = [group for group in state.groups.values() if group.undelivered or group.dead]
+    if not groups:
+        return
+    end = state.ingested_upto
+    cursor = Cursor(ledger.messages, min(group.lowest_unsettled for group in groups), unsynced=True)
+    while True:
+        while cursor.skip_plain(end) != (0, 0):
+            pass
+        entries = cursor.read(_CHUNK)
+        for entry in entries:
+            name = (entry.attributes or {}).get(TENANT)
+            if name and entry.seq < end:
+                for group in groups:
+                    if group.fair is not None and not group.is_settled(entry.seq):
+                        group.fair.join(entry.seq, name)
+        if not entries or entries[-1].seq >= end:
+            return
 
 
 def _older_than(ledger: Ledger, event_seq: int) -> Snapshot | None:

@@ -14,11 +14,13 @@ from penstock.codec.notes_py import Note
 from penstock.errors import InvalidInput
 from penstock.model import Message
 from penstock.queue.after import After, id_bytes, unpack_after
-from penstock.queue.attributes import AFTER
+from penstock.queue.attributes import AFTER, TENANT
 from penstock.queue.delivery import Delivery, Lease, LeaseEnds, State
 from penstock.queue.dependencies import HOW, Dependencies, Failure, Gone
 from penstock.queue.events import MAIN_GROUP, Cause, Event, EventType, Outcome
+from penstock.queue.fair_share import FairShare
 from penstock.queue.key_order import KeyOrder
+from penstock.queue.limits import NO_LIMIT, Gate, Limits
 from penstock.queue.progress import ProgressTable
 from penstock.queue.schedule import Delays, Timetable
 from penstock.queue.waiting import Waiting
@@ -40,19 +42,30 @@ class Moment:
 class Group:
     """The fold of one group's messages and events."""
 
-    def __init__(self, number: int, name: str, start_seq: int, moment: Moment) -> None:
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        start_seq: int,
+        moment: Moment,
+        limits: Limits | None = None,
+    ) -> None:
         self.number = number
         self.name = name
         self.fed_upto = start_seq  # messages below it were fed, or are not this group's
         self.totals = [0] * (max(EventType) + 1)  # by type of event; a list is fastest
         self._moment = moment
         self.gone = Gone()
+        self.limits = limits
+        # What limits count; None if nothing is limited.
+        self.gate = Gate(limits.queue) if limits is not None else None
+        self.fair = FairShare(limits) if limits is not None and limits.has_tenants else None
         self._empty()
 
     def _empty(self) -> None:
         """Forget every message."""
         self.deliveries: dict[int, Delivery] = {}
-        self.waiting = Waiting(self.deliveries)
+        self.waiting = Waiting(self.deliveries, self.fair)
         self.leases: dict[int, Lease] = {}
         self.lease_ends = LeaseEnds(self.leases)
         self.dead: dict[int, Delivery] = {}  # oldest death first
@@ -79,8 +92,9 @@ class Group:
 
     @property
     def may_free_others(self) -> bool:
-        """Return whether messages wait for others, so that an ack may make one due."""
-        return bool(self._keys.seqs or self.dependencies.waits)
+        """Return whether messages wait for others or for a limit, so that an ack may make one
+        due."""
+        return bool(self._keys.seqs or self.dependencies.waits or self.gate is not None)
 
     def key_backlogs(self, most: int) -> tuple[int, list[tuple[int, bytes, int]]]:
         """Return how many keys there are, and of `most` of them: the number of unsettled messages,
@@ -115,6 +129,8 @@ class Group:
         """Add any other message."""
         due_ns = deliver_at_ns if deliver_at_ns > published_ns else 0
         self.fed_upto = seq + 1
+        if self.fair is not None and attributes is not None:
+            self.fair.join(seq, attributes.get(TENANT))
         if attributes is not None and AFTER in attributes and self.number == MAIN_GROUP:
             delivery = self.deliveries[seq] = Delivery(_STATE_READY, priority, due_ns, key)
             if expires_at_ns:
@@ -142,7 +158,8 @@ class Group:
     def feed_noted(self, first: int, end: int, noted: Sequence[Note]) -> None:
         """Add messages [first, end): those that were noted, and plain ones between them."""
         waiting = self.waiting
-        together = not waiting.upcoming.seqs  # no order to keep, so by priority
+        # No order to keep, so by priority.
+        together = not waiting.upcoming.seqs and self.fair is None
         fresh: list[list[int]] = [[] for _ in waiting.lanes]
         for seq, published_ns, priority, deliver_at_ns, key, attributes, expires_at_ns in noted:
             if seq < first:
@@ -153,7 +170,7 @@ class Group:
             is_after = attributes is not None and AFTER in attributes
             if is_after and together:  # it may come after some of those that were put off
                 self._add_put_off(fresh)
-            if key is not None or deliver_at_ns > published_ns or is_after:
+            if key is not None or deliver_at_ns > published_ns or is_after or self.fair is not None:
                 self.feed(
                     seq,
                     priority=priority,
@@ -215,6 +232,25 @@ class Group:
         ready_by_now = delivery.state is State.SCHEDULED and delivery.due_ns <= now_ns
         return State.READY if ready_by_now else delivery.state
 
+    def room(self, now_ns: int) -> int:
+        """Return how many messages the limits of the queue let go now."""
+        return NO_LIMIT if self.gate is None else self.gate.room(now_ns)
+
+    def may_deliver(self, seq: int, now_ns: int) -> bool:
+        """Return whether the limits let a message go now."""
+        return (self.gate is None or self.gate.is_open(now_ns)) and (
+            self.fair is None or self.fair.tenant_of(seq).gate.is_open(now_ns)
+        )
+
+    def next_free_ns(self, now_ns: int) -> int | None:
+        """Return when a rate lets the next message go, if one waits for that."""
+        if self.gate is None or not self.waiting.ready:
+            return None
+        free_ns = self.gate.free_ns(now_ns)
+        if free_ns > now_ns:
+            return free_ns
+        return None if self.fair is None else self.fair.next_free_ns(now_ns)
+
     def attempts_of(self, seq: int) -> int:
         """Return the number of deliveries of a message so far."""
         held = self.leases.get(seq) or self.deliveries.get(seq)
@@ -225,6 +261,14 @@ class Group:
         if seq in self.leases or seq in self.deliveries:
             return False
         return self.waiting.state_of(seq, 0) is State.DONE
+
+    @property
+    def lowest_unsettled(self) -> int:
+        """Return the lowest seq that is not settled; `fed_upto` if there is none."""
+        firsts = (first for first, _ in self.waiting.fresh_pairs())
+        others = (self.leases, self.deliveries, self.waiting.delays)
+        lowest = (min(one, default=self.fed_upto) for one in (*others, firsts))
+        return min(lowest)
 
     def ahead_of(self, seq: int) -> list[int]:
         """Return the messages of the same key that are delivered before a parked one."""
@@ -248,6 +292,23 @@ class Group:
                 raise ValueError(f"message {seq} is parked, and no other is before it")
         self.parked = len(parked)
         self.retrying = sum(delivery.is_retried for delivery in self.deliveries.values())
+
+    def share(self) -> None:
+        """After `restore`, when tenants are known: share what is ready between them."""
+        if self.fair is not None:
+            self.waiting.share(self.fair)
+
+    def rebase(self, now_ns: int, mono_ns: int) -> None:
+        """After a fold: set when each lease ends on this monotonic clock, and count for limits."""
+        self.lease_ends.rebase(now_ns, mono_ns)
+        if self.gate is None:
+            return
+        deliveries = self.deliveries
+        leased = [s for s in self.leases if s not in deliveries or not deliveries[s].cause]
+        self.gate.rebase(now_ns)
+        self.gate.in_flight = len(leased)
+        if self.fair is not None:
+            self.fair.rebase(now_ns, leased)
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -278,6 +339,27 @@ class Group:
                 shared[priority].seqs.append(seq)
                 self.leases[seq] = shared[priority]
                 self.totals[_LEASED] += 1
+                if self.gate is not None:
+                    self._count_lease(seq, priority, event.deadline_ns - event.length_ns)
+
+    def _count_lease(self, seq: int, priority: int, at_ns: int) -> None:
+        """Count a lease for the limits."""
+        assert self.gate is not None
+        self.gate.delivered(at_ns)
+        self.gate.in_flight += 1
+        if self.fair is not None:
+            self.fair.delivered(seq, priority, at_ns, is_leased=True)
+
+    def _end_lease(self, seq: int) -> Lease | None:
+        """Take a message from its lease. Return None if it is not leased."""
+        lease = self.leases.pop(seq, None)
+        if lease is not None and self.gate is not None:
+            delivery = self.deliveries.get(seq)
+            if delivery is None or not delivery.cause:  # leases of dead letters do not count
+                self.gate.in_flight -= 1
+                if self.fair is not None:
+                    self.fair.ended(seq)
+        return lease
 
     def lease_one(
         self,
@@ -305,6 +387,8 @@ class Group:
         self.lease_ends.add(lease)
         self.leases[seq] = lease
         self.totals[_LEASED] += 1
+        if self.gate is not None:
+            self._count_lease(seq, priority, deadline_ns - length_ns)
 
     def _take_to_lease(self, seq: int, attempt: int, nonce: int) -> int | None:
         """Take a waiting message to lease it. Return its priority, or None if it does not wait."""
@@ -352,6 +436,9 @@ class Group:
                     delivery.state = _STATE_LEASED
                     delivery.attempt, delivery.nonce = 1, nonce
         self.totals[_LEASED] += end - first
+        if self.gate is not None:
+            for seq in seqs:
+                self._count_lease(seq, DEFAULT_PRIORITY, deadline_ns - length_ns)
 
     def lease_next(
         self, seq: int, nonce: int, deadline_ns: int, length_ns: int, holder: str
@@ -377,6 +464,8 @@ class Group:
                 delivery.state = _STATE_LEASED
                 delivery.attempt, delivery.nonce = 1, nonce
         self.totals[_LEASED] += 1
+        if self.gate is not None:
+            self._count_lease(seq, DEFAULT_PRIORITY, deadline_ns - length_ns)
 
     def _new_lease(self, event: Event, priority: int) -> Lease:
         lease = Lease(
@@ -397,9 +486,18 @@ class Group:
         for first, count in event.runs:
             if self.waiting.plain.holds(first, first + count):
                 self.take_plain(first, first + count)
+                if self.gate is not None:
+                    for _ in range(count):
+                        self.gate.delivered(event.timestamp_ns)
                 continue
             for seq in range(first, first + count):
-                if self.waiting.take(seq) is not None:
+                waited = self.waiting.take(seq)
+                if waited is not None:
+                    if self.gate is not None:
+                        self.gate.delivered(event.timestamp_ns)
+                    if self.fair is not None:
+                        at_ns = event.timestamp_ns
+                        self.fair.delivered(seq, waited[0], at_ns, is_leased=False)
                     self._finish(seq)
                     done += 1
         self.totals[EventType.TAKEN] += done
@@ -417,7 +515,13 @@ class Group:
 
     def ack_one(self, seq: int) -> None:
         """Apply an ACKED event about one leased message."""
-        lease, ends = self.leases.pop(seq), self.lease_ends.heap
+        lease, ends = self.leases[seq], self.lease_ends.heap
+        if self.gate is None:
+            del self.leases[seq]
+        else:
+            self._end_lease(seq)
+            if self.fair is not None:
+                self.fair.leave(seq)
         if ends and ends[-1][2] is lease and len(lease.seqs) == 1:
             ends.pop()  # it was the newest; the last item can be taken off a heap
         self.totals[_ACKED] += 1
@@ -446,10 +550,12 @@ class Group:
                 return
         done = 0
         for seq in event.seqs:
-            if leases.pop(seq, None) is not None:
+            if self._end_lease(seq) is not None:
                 done += 1
                 if seq in deliveries:
                     self._finish(seq)
+                elif self.fair is not None:
+                    self.fair.leave(seq)
             elif self.waiting.take(seq) is not None or seq in self.dead:
                 # A late ack: the lease ran out, and the message was not leased since. At recovery
                 # also an ack with follow-up messages, before its lease was replayed.
@@ -474,7 +580,7 @@ class Group:
 
     def _failed(self, event: Event, reason: str, *, timed_out: bool) -> None:
         for seq in event.seqs:
-            lease = self.leases.pop(seq, None)
+            lease = self._end_lease(seq)
             if lease is None:
                 continue
             delivery = self._note_failure(seq, lease, event, reason)
@@ -498,7 +604,7 @@ class Group:
 
     def _died(self, event: Event) -> None:
         for seq in event.seqs:
-            lease = self.leases.pop(seq, None)
+            lease = self._end_lease(seq)
             if lease is None:
                 priority = self._take_to_die(seq)
                 if priority is None:
@@ -547,7 +653,7 @@ class Group:
 
     def _released(self, event: Event) -> None:
         for seq in event.seqs:
-            lease = self.leases.pop(seq, None)
+            lease = self._end_lease(seq)
             if lease is None:
                 continue
             delivery = self.deliveries.get(seq)
@@ -585,7 +691,7 @@ class Group:
         """Apply an event that ends a message in any state: expired, cancelled, dropped …"""
         for seq in event.seqs:
             if (
-                self.leases.pop(seq, None) is None
+                self._end_lease(seq) is None
                 and self.waiting.take(seq) is None
                 and seq not in self.deliveries
             ):
@@ -609,7 +715,7 @@ class Group:
             self._leave_key(seq, delivery)
             self._forget(seq)
         self.totals[EventType.PURGED] += len(parked)
-        plain = [run for lane in self.waiting.lanes for run in lane.fresh.pairs()]
+        plain = self.waiting.fresh_pairs()
         count, others = self.waiting.take_below(target)
         for seq in others:
             self._finish(seq)
@@ -638,6 +744,10 @@ class Group:
                 kept[seq] = delivery
         dependencies = self.dependencies.keep(kept)
         self.gone.forget_from(target)
+        if self.gate is not None:
+            self.gate.in_flight = 0
+        if self.fair is not None:
+            self.fair.clear(kept)
         self._empty()
         self._set_dependencies(dependencies)
         self.deliveries.update(kept)
@@ -660,6 +770,8 @@ class Group:
 
     def _forget(self, seq: int) -> Delivery | None:
         delivery = self.deliveries.pop(seq, None)
+        if self.fair is not None:
+            self.fair.leave(seq)
         if delivery is not None:
             if delivery.first_failure_ns:
                 self.retrying -= delivery.is_retried

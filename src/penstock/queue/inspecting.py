@@ -239,6 +239,10 @@ class Inspecting:
                     [(max(at, from_seq), end) for at, end in lane.fresh.pairs() if end > from_seq]
                 )
                 seqs += [seq for _, seq in lane.due]
+            if waiting.fair is not None:
+                pairs = waiting.fair.fresh_pairs()
+                parts.append([(max(at, from_seq), end) for at, end in pairs if end > from_seq])
+                seqs += waiting.fair.due_seqs()
         if wanted in (None, State.SCHEDULED):
             seqs += [seq for _, seq in waiting.timetable]
         if wanted in (None, State.LEASED):
@@ -348,6 +352,10 @@ class Inspecting:
             head = lane.head(self._core.published_ns)
             if head is not None and head[0] < oldest_ns:
                 oldest_ns = head[0]
+        first_fresh = waiting.first_fresh if waiting.fair is None else None
+        if waiting.fair is not None:
+            first_fresh, since_ns = waiting.fair.oldest(self._core.published_ns)
+            oldest_ns = min(oldest_ns, oldest_ns if since_ns is None else since_ns)
         taken = total[_TAKEN]
         return GroupStats(  # in the order of its fields, which is faster than by name
             waiting.ready,
@@ -366,7 +374,7 @@ class Inspecting:
             total[_REDRIVEN],
             total[_DISCARDED],
             group.retrying,
-            waiting.first_fresh or self._core.ledger.messages.next_seq,
+            first_fresh or self._core.ledger.messages.next_seq,
             (now_ns - oldest_ns) / NS,
         )
 

@@ -8,11 +8,21 @@ cdef class QuickDrafts:
     cpdef of_options(self, payload, dict options)
     cpdef of_message(self, message)
     cdef _draft(
-        self, payload, priority, delay, deliver_at, ttl, headers, key, max_attempts, content_type
+        self,
+        payload,
+        priority,
+        delay,
+        deliver_at,
+        ttl,
+        headers,
+        key,
+        max_attempts,
+        content_type,
+        tenant,
     )
     cdef _with_dedup_id(self, draft, dedup_id, window_s)
     cdef dict _checked_headers(self, headers)
-    cdef dict _checked_attributes(self, content_type, max_attempts)
+    cdef dict _checked_attributes(self, content_type, max_attempts, tenant)
 
 cdef bytes _encoded(str text)
 cdef bint _is_seconds(value) except -1

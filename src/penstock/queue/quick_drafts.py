@@ -12,7 +12,7 @@ from typing import Any
 from penstock.codec import Draft
 from penstock.codec.layout import DATA, MAX_PRIORITY
 from penstock.model import NS, NewMessage
-from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, pack_dedup
+from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, TENANT, pack_dedup
 from penstock.queue.dedup import dedup_hash
 from penstock.queue.drafting import (
     MAX_CONTENT_TYPE_BYTES,
@@ -20,6 +20,7 @@ from penstock.queue.drafting import (
     MAX_HEADERS,
     MAX_HEADERS_BYTES,
     MAX_KEY_BYTES,
+    MAX_TENANT_BYTES,
 )
 from penstock.queue.settings import (
     MIN_DEDUP_WINDOW_S,
@@ -43,12 +44,12 @@ class QuickDrafts:
         self._dedup_window_s = settings.dedup_window_s
         self._now_ns = now_ns
         self._names: set[str] = set()  # of headers that are valid
-        self._attributes: dict[tuple[str | None, int | None], dict[int, bytes]] = {}
+        self._attributes: dict[tuple[str | None, int | None, str | None], dict[int, bytes]] = {}
 
     def of_options(self, payload: object, options: Mapping[str, Any]) -> Draft | None:
         """Return the draft of a payload and the options of `enqueue`; None: use `drafting`."""
         priority = delay = deliver_at = ttl = headers = key = max_attempts = content_type = None
-        dedup_id = window_s = None
+        dedup_id = window_s = tenant = None
         for name, value in options.items():
             if name == "priority":
                 priority = value
@@ -66,6 +67,8 @@ class QuickDrafts:
                 content_type = value
             elif name == "deliver_at":
                 deliver_at = value
+            elif name == "tenant":
+                tenant = value
             elif name == "dedup_id":
                 dedup_id = value
             elif name == "dedup_window_s":
@@ -75,7 +78,16 @@ class QuickDrafts:
         if window_s is not None and dedup_id is None:
             return None
         draft = self._draft(
-            payload, priority, delay, deliver_at, ttl, headers, key, max_attempts, content_type
+            payload,
+            priority,
+            delay,
+            deliver_at,
+            ttl,
+            headers,
+            key,
+            max_attempts,
+            content_type,
+            tenant,
         )
         if dedup_id is not None and draft is not None:
             return self._with_dedup_id(draft, dedup_id, window_s)
@@ -99,6 +111,7 @@ class QuickDrafts:
             message.key,
             message.max_attempts,
             message.content_type,
+            message.tenant,
         )
         if message.dedup_id is not None and draft is not None:
             return self._with_dedup_id(draft, message.dedup_id, message.dedup_window_s)
@@ -132,6 +145,7 @@ class QuickDrafts:
         key: Any,
         max_attempts: Any,
         content_type: Any,
+        tenant: Any,
     ) -> Draft | None:
         if type(payload) is not bytes or len(payload) > self._max_bytes:
             return None
@@ -152,8 +166,8 @@ class QuickDrafts:
             if not headers:
                 headers = None
         attributes = None
-        if max_attempts is not None or content_type is not None:
-            attributes = self._checked_attributes(content_type, max_attempts)
+        if max_attempts is not None or content_type is not None or tenant is not None:
+            attributes = self._checked_attributes(content_type, max_attempts, tenant)
             if attributes is None:
                 return None
         deliver_at_ns = expires_at_ns = 0
@@ -214,14 +228,16 @@ class QuickDrafts:
         return headers if total <= MAX_HEADERS_BYTES else None
 
     def _checked_attributes(
-        self, content_type: Any, max_attempts: Any
+        self, content_type: Any, max_attempts: Any, tenant: Any
     ) -> "dict[int, bytes] | None":
         """Return attributes, shared by all messages that have the same; None if unusual."""
         if content_type is not None and type(content_type) is not str:
             return None
         if max_attempts is not None and type(max_attempts) is not int:
             return None
-        found = self._attributes.get((content_type, max_attempts))
+        if tenant is not None and type(tenant) is not str:
+            return None
+        found = self._attributes.get((content_type, max_attempts, tenant))
         if found is not None:
             return found
         made = {}
@@ -234,8 +250,13 @@ class QuickDrafts:
             if encoded is None or len(encoded) > MAX_CONTENT_TYPE_BYTES:
                 return None
             made[CONTENT_TYPE] = encoded
+        if tenant is not None:
+            encoded = _encoded(tenant)
+            if encoded is None or not 0 < len(encoded) <= MAX_TENANT_BYTES:
+                return None
+            made[TENANT] = encoded
         if len(self._attributes) < _MOST_KNOWN:
-            self._attributes[content_type, max_attempts] = made
+            self._attributes[content_type, max_attempts, tenant] = made
         return made
 
 

@@ -264,6 +264,21 @@ def _cut(pairs: Iterable[tuple[int, int]], seqs: Iterable[int]) -> Iterator[tupl
             yield first, end
 
 
+def in_given_order(seqs: Iterable[int]) -> list[tuple[int, int]]:
+    """Return seqs as (first, count) pairs without changing their order.
+
+    >>> in_given_order([5, 3, 4, 9])
+    [(5, 1), (3, 2), (9, 1)]
+    """
+    runs: list[tuple[int, int]] = []
+    for seq in seqs:
+        if runs and seq == runs[-1][0] + runs[-1][1]:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((seq, 1))
+    return runs
+
+
 def as_runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
     """Return seqs, given in any order, as rising (first, count) pairs.
 

@@ -39,6 +39,13 @@ class QueueOptions(TypedDict, total=False):
     backoff_max_s: Duration
     backoff_jitter: float
     starvation_after_s: Duration
+    max_in_flight: int
+    delivery_rate_per_s: float
+    delivery_burst: float
+    fair: bool
+    tenant_max_in_flight: int
+    tenant_rate_per_s: float
+    tenant_burst: float
     default_priority: int
     default_ttl_s: Duration
     compression: Compression
@@ -123,6 +130,14 @@ class QueueSettings:
     backoff_max_s: float = 600.0
     backoff_jitter: float = 0.1  # part of the backoff, up and down
     starvation_after_s: float = 60.0  # 0: strict priorities
+    # limits of deliveries, for each group
+    max_in_flight: int = 0  # messages leased at a time; 0: no limit
+    delivery_rate_per_s: float = 0.0  # 0: no limit
+    delivery_burst: float = 0.0  # 0: the messages of one second
+    fair: bool = False  # tenants take turns
+    tenant_max_in_flight: int = 0  # the same three limits, for each tenant
+    tenant_rate_per_s: float = 0.0
+    tenant_burst: float = 0.0
     # messages
     default_priority: int = 5
     default_ttl_s: float = 0.0  # 0: none
@@ -205,6 +220,12 @@ _RANGES: dict[str, tuple[float, float]] = {
     "backoff_max_s": (0, 30 * 86400),
     "backoff_jitter": (0, 1),
     "starvation_after_s": (0, YEARS_S),
+    "max_in_flight": (0, 1 << 40),
+    "delivery_rate_per_s": (0, 1e9),
+    "delivery_burst": (0, 1e9),
+    "tenant_max_in_flight": (0, 1 << 40),
+    "tenant_rate_per_s": (0, 1e9),
+    "tenant_burst": (0, 1e9),
     "default_priority": (0, 9),
     "default_ttl_s": (0, YEARS_S),
     "compression_level": (1, 9),

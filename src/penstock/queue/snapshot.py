@@ -74,6 +74,7 @@ def freeze_state(state: QueueState) -> "Frozen":
             "has_dependencies": MAIN_GROUP in state.groups,  # else an event is damaged
             **({"has_unique": True} if unique else {}),
             **({"has_progress": True} if any(progress) else {}),
+            **({"has_limits": True} if state.limits is not None else {}),
         }
     )
     writer.blob(b"".join(_DEDUP.pack(*item) for item in state.dedup.items()))
@@ -89,6 +90,9 @@ def freeze_state(state: QueueState) -> "Frozen":
         writer.json(progress)
     if unique:
         writer.json([[attribute.hex(), seq, at_ns] for attribute, seq, at_ns in unique])
+    if state.limits is not None:
+        for group in groups:
+            _dump_limits(writer, group)
     return writer
 
 
@@ -121,8 +125,8 @@ def _load_state(state: QueueState, reader: "_Reader") -> None:
     state.groups.clear()
     delays = []
     for group_header in header["groups"]:
-        group = Group(
-            group_header["number"], group_header["name"], group_header["fed_upto"], state.moment
+        group = state.new_group(
+            group_header["number"], group_header["name"], group_header["fed_upto"]
         )
         for name, total in group_header["totals"].items():
             group.totals[EventType[name]] = total
@@ -141,6 +145,10 @@ def _load_state(state: QueueState, reader: "_Reader") -> None:
             group.progress.load([(seq, Progress(*values)) for seq, values in said])
     if header.get("has_unique"):
         state.unique.load([(bytes.fromhex(name), seq, at_ns) for name, seq, at_ns in reader.json()])
+    if header.get("has_limits") and state.limits is not None:
+        state.knows_tenants = True
+        for group in state.groups.values():
+            state.knows_tenants &= _load_limits(reader, group)
 
 
 def _group_header(group: Group) -> dict[str, Any]:
@@ -157,8 +165,12 @@ def _dump_group(writer: "Frozen", group: Group) -> None:
     keyed: list[list[int]] = [[] for _ in waiting.lanes]
     for seq, priority in sorted(waiting.keyed_fresh()):
         keyed[priority].append(seq)
-    for lane, seqs in zip(waiting.lanes, keyed, strict=True):
-        writer.blob(lane.fresh.dump(without=seqs))
+    for priority, (lane, seqs) in enumerate(zip(waiting.lanes, keyed, strict=True)):
+        if waiting.fair is None:
+            writer.blob(lane.fresh.dump(without=seqs))
+        else:
+            pack, count = waiting.fair.freeze_fresh(priority, set(seqs))
+            writer.later(pack, size=16 * count)
     writer.later(waiting.delays.freeze(), size=17 * len(waiting.delays))
     deliveries = sorted(group.deliveries.items())
     writer.blob(b"".join([_packed_delivery(seq, delivery) for seq, delivery in deliveries]))
@@ -265,6 +277,30 @@ def _load_dependencies(reader: "_Reader", group: Group) -> None:
         (bytes.fromhex(one), seq) for one, seq in others["dead_elsewhere"]
     )
     dependencies.touched.update(dependencies.waits)  # whether something is to decide is seen soon
+
+
+def _dump_limits(writer: "Frozen", group: Group) -> None:
+    """Write what limits count, and which message has which tenant. The leases are written
+    already."""
+    gate, fair = group.gate, group.fair
+    assert gate is not None
+    writer.json([gate.due_ns, None if fair is None else fair.dump()])
+    if fair is None:
+        writer.blob(b"")
+    else:
+        writer.later(fair.freeze_column(), size=fair.column_bytes)
+
+
+def _load_limits(reader: "_Reader", group: Group) -> bool:
+    """Return whether the tenants of the group's messages are known."""
+    due_ns, shares = reader.json()
+    column = reader.blob()
+    if group.gate is not None:
+        group.gate.due_ns = due_ns
+    if shares is None or group.fair is None:
+        return False
+    group.fair.load(shares, column)
+    return True
 
 
 def _text_of(earlier: int | bytes) -> int | str:

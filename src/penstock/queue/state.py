@@ -10,24 +10,36 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.codec import Entry
 from penstock.codec.notes_py import Note
-from penstock.queue.attributes import AFTER, DEDUP, DUPLICATES, UNIQUE, unpack_dedup
+from penstock.queue.attributes import (
+    AFTER,
+    DEDUP,
+    DUPLICATES,
+    TENANT,
+    UNIQUE,
+    unpack_dedup,
+)
 from penstock.queue.dedup import DedupTable
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType
 from penstock.queue.group import Group, Moment
+from penstock.queue.limits import Limits
 from penstock.queue.schedule_table import SCHEDULE_EVENTS, ScheduleTable
 from penstock.queue.unique import UniqueTable
 
 MAIN_NAME = "main"
 # The attributes that the state has to know.
 NOTED_TAGS = 1 << DEDUP | 1 << DUPLICATES | 1 << AFTER | 1 << UNIQUE
+NOTED_TENANT = 1 << TENANT  # and, if it shares between tenants
 
 
 class QueueState:
     """All groups of a queue, its dedup table, its schedules, and whether it is paused."""
 
-    def __init__(self, *, dedup_entries: int) -> None:
+    def __init__(self, *, dedup_entries: int, limits: Limits | None = None) -> None:
         self.moment = Moment()
-        self.groups: dict[int, Group] = {MAIN_GROUP: Group(MAIN_GROUP, MAIN_NAME, 1, self.moment)}
+        self.limits = limits
+        self.knows_tenants = False  # a snapshot said which message has which tenant
+        self.groups: dict[int, Group] = {}
+        self.groups[MAIN_GROUP] = self.new_group(MAIN_GROUP, MAIN_NAME, 1)
         self.dedup = DedupTable(dedup_entries)
         self.unique = UniqueTable()
         self.deduplicated = 0  # messages that were not published again
@@ -38,6 +50,10 @@ class QueueState:
         # After a fold: the first message and the first event that no log refers to.
         self.spoken_of = self.next_event = 1
         self.differs_from_log = False  # an event was ignored that must never count
+
+    def new_group(self, number: int, name: str, start_seq: int) -> Group:
+        """Return a group without messages."""
+        return Group(number, name, start_seq, self.moment, self.limits)
 
     def group_named(self, name: str) -> Group | None:
         for group in self.groups.values():
@@ -91,7 +107,7 @@ class QueueState:
     def apply(self, event: Event) -> None:
         """Change the state by an event. There is no other way."""
         if event.type is EventType.GROUP_CREATED:
-            self.groups[event.group] = Group(event.group, event.name, event.target_seq, self.moment)
+            self.groups[event.group] = self.new_group(event.group, event.name, event.target_seq)
             self.next_group = max(self.next_group, event.group + 1)
         elif event.type is EventType.GROUP_DELETED:
             self.groups.pop(event.group, None)
@@ -112,10 +128,10 @@ class QueueState:
         return () if group is None else (group,)
 
     def rebase(self, now_ns: int, mono_ns: int) -> None:
-        """After a restart: set when each lease ends on the new monotonic clock."""
+        """After a fold: set when each lease ends on the new monotonic clock."""
         self.moment.mono_ns = mono_ns
         for group in self.groups.values():
-            group.lease_ends.rebase(now_ns, mono_ns)
+            group.rebase(now_ns, mono_ns)
 
     def promote(self, now_ns: int) -> None:
         """Make messages ready that are due."""

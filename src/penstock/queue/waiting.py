@@ -3,6 +3,9 @@
 A plain message that waits is part of a run in a packed array. Only messages that were leased,
 retried or keyed have an object of their own (a `Delivery`). The first of a key is part of a run too
 if it was neither delayed nor retried. Pure: no file, no clock, no lock.
+
+In a queue that shares between tenants the ready messages are not in the lanes, but in a
+`FairShare`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +14,7 @@ from itertools import chain, islice
 
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
 from penstock.queue.delivery import WAITING_STATES, Delivery, State
+from penstock.queue.fair_share import FairShare
 from penstock.queue.runs import Runs
 from penstock.queue.schedule import NEVER_NS, Delays, Timetable
 from penstock.queue.upcoming import Upcoming
@@ -70,6 +74,7 @@ class Waiting:
         "_oldest",
         "_promoted_ns",
         "delays",
+        "fair",
         "lanes",
         "plain",
         "scheduled",
@@ -78,8 +83,9 @@ class Waiting:
         "upcoming",
     )
 
-    def __init__(self, deliveries: Mapping[int, Delivery]) -> None:
+    def __init__(self, deliveries: Mapping[int, Delivery], fair: FairShare | None = None) -> None:
         self._deliveries = deliveries
+        self.fair = fair
         self.lanes = [Lane() for _ in range(MAX_PRIORITY + 1)]
         self.plain = self.lanes[DEFAULT_PRIORITY].fresh
         self.special = 0  # ready messages that are not in `plain`
@@ -99,18 +105,28 @@ class Waiting:
         """Return the lowest seq that is ready and was never leased."""
         if not self.special:
             return self.plain.first
+        if self.fair is not None:
+            return min(self.fair.lowest(1), default=None)
         return min((lane.fresh.first for lane in self.lanes if lane.fresh.first), default=None)
 
     # -- adding and taking -------------------------------------------------------------------------
 
     def add_plain(self, first: int, end: int) -> None:
         """Add messages [first, end) that were just published, of the default priority."""
+        if self.fair is not None:
+            self.fair.add_run(first, end)
+            self.special += end - first
+            return
         self.plain.add(first, end)
         if self.upcoming.seqs:
             self.upcoming.added(DEFAULT_PRIORITY, NEVER_NS, first)
 
     def add_fresh(self, priority: int, seq: int, *, is_new: bool) -> None:
         """Add a message that is due since it was published: just now, or earlier."""
+        if self.fair is not None:
+            self.fair.add(priority, seq)
+            self.special += 1
+            return
         self.lanes[priority].fresh.add(seq, seq + 1)
         if priority != DEFAULT_PRIORITY:
             self.special += 1
@@ -118,7 +134,8 @@ class Waiting:
             self.upcoming.added(priority, NEVER_NS if is_new else 0, seq)
 
     def add_all_fresh(self, priority: int, seqs: Sequence[int]) -> None:
-        """Add messages that were just published, rising. Only if `upcoming` is empty."""
+        """Add messages that were just published, rising. Only if `upcoming` is empty, and nothing
+        is shared between tenants."""
         self.lanes[priority].fresh.extend(seqs)
         if priority != DEFAULT_PRIORITY:
             self.special += len(seqs)
@@ -159,7 +176,12 @@ class Waiting:
 
     def unpark(self, seq: int, delivery: Delivery) -> None:
         """Add a parked message that is now the first of its key."""
-        if delivery.due_ns or delivery.priority != DEFAULT_PRIORITY or self.upcoming.seqs:
+        if (
+            delivery.due_ns
+            or delivery.priority != DEFAULT_PRIORITY
+            or self.upcoming.seqs
+            or self.fair is not None
+        ):
             self.schedule(seq, delivery, delivery.due_ns)
         else:  # the same, in fewer steps
             delivery.state = _READY
@@ -183,8 +205,11 @@ class Waiting:
             self.scheduled -= 1
 
     def _add_due(self, due_ns: int, seq: int, priority: int) -> None:
-        self.lanes[priority].due.add(due_ns, seq)
         self.special += 1
+        if self.fair is not None:
+            self.fair.add_due(priority, due_ns, seq)
+            return
+        self.lanes[priority].due.add(due_ns, seq)
         if self.upcoming.seqs:
             self.upcoming.added(priority, due_ns, seq)
 
@@ -201,6 +226,9 @@ class Waiting:
         if delay is not None:
             due_ns, priority = delay
             return priority, due_ns, False
+        if self.fair is not None:
+            found = self.fair.priority_of(seq)
+            return (found, 0, True) if found is not None and self.take_fresh(seq, found) else None
         for priority, lane in enumerate(self.lanes):
             if lane.fresh.first == seq:  # the usual case
                 self.take_fresh(seq, priority)
@@ -215,12 +243,16 @@ class Waiting:
 
         Return False if there is no such message in the lane of that priority.
         """
-        if not self.lanes[priority].fresh.discard(seq, seq + 1):
+        if self.fair is None:
+            is_taken = self.lanes[priority].fresh.discard(seq, seq + 1) > 0
+        else:
+            is_taken = self.fair.discard(priority, seq)
+        if not is_taken:
             return False
         seqs = self.upcoming.seqs
         if seqs and seqs.pop() != seq:
             self.upcoming.clear()
-        if priority != DEFAULT_PRIORITY:
+        if priority != DEFAULT_PRIORITY or self.fair is not None:
             self.special -= 1
         return True
 
@@ -235,10 +267,7 @@ class Waiting:
             if seqs and seqs.pop() != seq:
                 self.upcoming.clear()
             due_ns, priority = delay
-            if self.lanes[priority].due.remove(due_ns, seq):
-                self.special -= 1
-            elif self.timetable.remove(due_ns, seq):
-                self.scheduled -= 1
+            self._take_due(due_ns, priority, seq)
         return delay
 
     def take_delivery(self, seq: int, delivery: Delivery) -> bool:
@@ -247,11 +276,15 @@ class Waiting:
             if self.upcoming.seqs:
                 self.upcoming.taken(seq, seq + 1)
             priority = delivery.priority
-            if not delivery.due_ns:
+            if self.fair is not None:
+                if not delivery.due_ns:
+                    self.special -= self.fair.discard(priority, seq)
+                    return True
+            elif not delivery.due_ns:
                 self.lanes[priority].fresh.discard(seq, seq + 1)
                 self.special -= priority != DEFAULT_PRIORITY
                 return True
-            if self.lanes[priority].due.remove(delivery.due_ns, seq):
+            elif self.lanes[priority].due.remove(delivery.due_ns, seq):
                 self.special -= 1
                 return True
         elif delivery.state is not _SCHEDULED:
@@ -266,7 +299,11 @@ class Waiting:
             self.upcoming.taken(first, end)
 
     def _take_due(self, due_ns: int, priority: int, seq: int) -> None:
-        if self.lanes[priority].due.remove(due_ns, seq):
+        if self.fair is None:
+            is_ready = self.lanes[priority].due.remove(due_ns, seq)
+        else:
+            is_ready = self.fair.remove_due(priority, due_ns, seq)
+        if is_ready:
             self.special -= 1
         elif self.timetable.remove(due_ns, seq):
             self.scheduled -= 1
@@ -280,6 +317,13 @@ class Waiting:
         others = [seq for seq, _ in self.keyed_fresh() if seq < target]
         count = -len(others)
         self.upcoming.clear()
+        if self.fair is not None:
+            fresh, due = self.fair.pop_below(target)
+            self.special -= len(fresh) + len(due)
+            count += len(fresh)
+            for seq in fresh:
+                self.fair.leave(seq)
+            others += due
         for lane in self.lanes:
             taken = lane.fresh.discard(0, target)
             count += taken
@@ -309,6 +353,16 @@ class Waiting:
         self.scheduled = len(self.timetable)
         self.special = sum(map(len, self.lanes)) - len(self.plain)
 
+    def share(self, fair: FairShare) -> None:
+        """After `restore`: share what is ready between tenants from now on."""
+        self.fair = fair
+        for priority, lane in enumerate(self.lanes):
+            for seq in lane.fresh:
+                fair.add(priority, seq)
+        self.special += len(self.plain)
+        for lane in self.lanes:
+            lane.fresh.discard(0, NEVER_NS)
+
     # -- looking -----------------------------------------------------------------------------------
 
     def in_order(
@@ -316,8 +370,11 @@ class Waiting:
     ) -> Iterator[int]:
         """Yield ready messages in the order of their delivery. Do not change them meanwhile.
 
+        Of a queue that shares between tenants, only those that their limits let go now.
         A message that waited `level_ns` is served one priority higher (0: strict priorities).
         """
+        if self.fair is not None:
+            return self.fair.in_order(published_ns, now_ns=now_ns, level_ns=level_ns)
         lanes = self._used_lanes()
         if len(lanes) > 1 and level_ns:
             aged = _Aged(self, lanes, published_ns, due_ns, now_ns, level_ns)
@@ -341,6 +398,11 @@ class Waiting:
         self, published_ns: TimeOf, due_ns: TimeOf, *, now_ns: int, level_ns: int
     ) -> None:
         """Fill `upcoming` with the next messages, more each time the list is used up."""
+        if self.fair is not None:  # one: the lease of it decides whose turn is next
+            seq = self.fair.next(published_ns, now_ns=now_ns, level_ns=level_ns)
+            found = [] if seq is None else [seq]
+            self.upcoming.fill(found, [], is_fresh=False, lowest_priority=0, until_ns=0)
+            return
         count, lanes = self.upcoming.count, self._used_lanes()
         seqs: list[int] = []
         since_ns: list[int] = []
@@ -377,12 +439,24 @@ class Waiting:
 
     def state_of(self, seq: int, now_ns: int) -> State:
         """Return the state of a message that has no Delivery and is not leased."""
+        if self.fair is not None and self.fair.priority_of(seq) is not None:
+            return State.READY
         if seq in self.plain or (self.special and any(seq in lane.fresh for lane in self.lanes)):
             return State.READY
         delay = self.delays.get(seq)
         if delay is None:
             return State.DONE
         return State.READY if delay[0] <= now_ns else State.SCHEDULED
+
+    def fresh_pairs(self) -> list[tuple[int, int]]:
+        """Return ready messages that were never delayed as runs [first, end), in any order."""
+        pairs = [] if self.fair is None else self.fair.fresh_pairs()
+        return pairs + [pair for lane in self.lanes for pair in lane.fresh.pairs()]
+
+    def due_seqs(self) -> list[int]:
+        """Return ready messages that were delayed or retried."""
+        seqs = [] if self.fair is None else self.fair.due_seqs()
+        return seqs + [seq for lane in self.lanes for _, seq in lane.due]
 
     def next_due_ns(self) -> int | None:
         """Return when the next scheduled message is due."""
@@ -391,7 +465,7 @@ class Waiting:
 
     def oldest(self, count: int) -> list[int]:
         """Return the lowest waiting seqs, parked messages included."""
-        seqs: list[int] = []
+        seqs: list[int] = [] if self.fair is None else self.fair.lowest(count)
         for lane in self.lanes:
             seqs += islice(lane.fresh, count)
         seqs += islice(self.delays, count)

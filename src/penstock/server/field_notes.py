@@ -46,6 +46,7 @@ NOTES: dict[str, Note] = {
     "content_type": Note("What the payload is.", "application/json"),
     "after": Note("Ids of messages, or indexes in the batch, that must be done first.", [_ID]),
     "after_failed": Note("What happens to it if one of them fails: dead or run.", "dead"),
+    "tenant": Note("Whom it is for: counts for limits and fair share.", "acme"),
     "compression": Note("How the payload is stored: none, gzip or zstd.", "none"),
     "published_at": Note("When it was published.", _AT),
     "state": Note("The state of the message in the group.", "ready"),

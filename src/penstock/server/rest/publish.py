@@ -189,6 +189,7 @@ def new_message(body: NewMessageBody, path: str) -> NewMessage | TypedPayload | 
         compression=body.compression,
         after=body.after,
         after_failed=body.after_failed,
+        tenant=body.tenant,
     )
 
 
@@ -206,6 +207,7 @@ def _has_no_options(body: NewMessageBody) -> bool:
         and body.compression is None
         and body.after is None
         and body.after_failed is None
+        and body.tenant is None
     )
 
 
@@ -245,6 +247,7 @@ def read_raw_message(
         compression=query.text("compression"),
         after=_split(query.text("after")),
         after_failed=query.text("after_failed"),
+        tenant=query.text("tenant"),
     )
 
 
@@ -279,6 +282,7 @@ _OPTIONS = (  # of a body that is not JSON
     Parameter("compression", "How to store it.", Literal["none", "gzip", "zstd"]),
     Parameter("after", "Ids of messages that it comes after, with commas between."),
     Parameter("after_failed", "What happens to it if one of them fails.", Literal["dead", "run"]),
+    Parameter("tenant", "Whom it is for: counts for limits and fair share."),
 )
 
 ENDPOINTS = (

@@ -51,6 +51,7 @@ class ScheduleMessage(Struct, omit_defaults=True):
     max_attempts: int | UnsetType = UNSET
     content_type: str | UnsetType = UNSET
     compression: str | UnsetType = UNSET
+    tenant: str | UnsetType = UNSET
 
 
 class ScheduleDetailsAnswer(answer_of(PutSchedule), kw_only=True):  # type: ignore[misc, call-arg]

@@ -55,6 +55,7 @@ class NewMessageBody(Struct, forbid_unknown_fields=True):
     # Ids, and indexes of earlier items of the batch.
     after: Annotated[list[str | int], Meta(max_length=10_000)] | None = None
     after_failed: Literal["dead", "run"] | None = None
+    tenant: str | None = None
 
 
 class PlainMessageBody(Struct, forbid_unknown_fields=True):
