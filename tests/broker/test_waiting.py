@@ -254,3 +254,32 @@ async def test_what_is_published_while_a_waiter_tries_is_not_overlooked(
         tries[0].set_result([])
         assert payloads(await answer) == [b"second"]
         assert clock.passed_ns < 1e9
+
+
+@pytest.mark.parametrize("settings", [{"tenant_rate_per_s": 0.1}, {"delivery_rate_per_s": 0.1}])
+async def test_a_waiter_gets_a_message_when_the_rate_lets_it_go(
+    open_broker: OpenBroker, clock: LoopClock, settings: dict[str, Any]
+) -> None:
+    async with open_broker() as broker:
+        await broker.create_queue(ANN, ORDERS, settings)
+        await publish(broker, *[NewMessage(payload=b"1", tenant="a")] * 3)
+        assert payloads(await waiting(broker)) == [b"1"]
+        for seconds in (10, 20):
+            assert payloads(await waiting(broker)) == [b"1"]
+            assert clock.passed_ns == pytest.approx(seconds * 1e9, abs=2e6)
+
+
+@pytest.mark.parametrize("settings", [{"tenant_max_in_flight": 1}, {"max_in_flight": 1}])
+async def test_a_waiter_gets_a_message_when_another_makes_room(
+    open_broker: OpenBroker, clock: LoopClock, settings: dict[str, Any]
+) -> None:
+    async with open_broker() as broker:
+        await broker.create_queue(ANN, ORDERS, settings)
+        await publish(broker, *[NewMessage(payload=b"1", tenant="a")] * 2)
+        (first,) = await waiting(broker)
+        answer = waiting(broker)
+        await asyncio.sleep(7)
+        assert not answer.done()
+        await broker.settle(ANN, [Settlement("ack", first.receipt)])
+        assert payloads(await answer) == [b"1"]
+        assert clock.passed_ns == pytest.approx(7e9, abs=2e6)

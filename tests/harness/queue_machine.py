@@ -74,8 +74,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = self.store.queue
         self.posts: list[Post] = []
         self.bytes_gone: set[int] = set()
-        self.rules = Rules.of(self.bounds)
-        self.readers = {"main": Reader(is_main=True, rules=self.rules)}
+        self.limits = Rules.of(self.bounds)
+        self.readers = {"main": Reader(is_main=True, rules=self.limits)}
         self.seen: dict[str, tuple[int, str]] = {}  # dedup id -> end of its window, first message
         self.evicted = self.duplicates = 0
         self.paused = False
@@ -320,7 +320,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def hand_out(self, group: str, leased: LeasedMessage, place: Place, length_s: int) -> None:
         if not place.was_dead:
-            self.readers[group].delivered.deliver(place, self.rules, self.now)
+            self.readers[group].delivered.deliver(place, self.limits, self.now)
         place.state, place.timed_out = "leased", False
         place.attempt += 1
         assert leased.attempt == place.attempt
@@ -346,7 +346,7 @@ class QueueMachine(RuleBasedStateMachine):
                 found = self.queue.dequeue_batch(count, group=group)
             reader = self.readers[group]
             for place in self.delivered(group, count, found):
-                reader.delivered.deliver(place, self.rules, self.now)
+                reader.delivered.deliver(place, self.limits, self.now)
                 reader.forget([place], done=True)
 
     def delivered(
@@ -497,7 +497,7 @@ class QueueMachine(RuleBasedStateMachine):
         target = 1 if pick is None else max(len(self.posts) + 1 - pick % 12, 1)
         options: dict[str, Any] = {"to": "beginning"} if pick is None else {"seq": target}
         self.queue.groups.create(group, **options)
-        self.readers[group] = Reader(rules=self.rules)
+        self.readers[group] = Reader(rules=self.limits)
         self.readers[group].seek(target, self.kept_posts())
 
     def compact(self) -> None:
@@ -531,7 +531,7 @@ class QueueMachine(RuleBasedStateMachine):
         now = self.now
         assert now >= max((post.published for post in self.posts), default=0)
         for reader in self.readers.values():
-            reader.delivered.reopen(self.rules, now)
+            reader.delivered.reopen(self.limits, now)
             for place in reader.places.values():
                 if place.state == "leased":
                     place.ends = mono + max(min(place.deadline - now, place.length), 0)
@@ -560,7 +560,7 @@ class QueueMachine(RuleBasedStateMachine):
     def limits_hold(self, group: str, reader: Reader) -> None:
         """No more are leased than may be, by what the queue itself says."""
         by_tenant = reader.in_flight()
-        for whose, bucket in ((None, self.rules.queue), *((t, self.rules.tenant) for t in TENANTS)):
+        for whose, bucket in ((None, self.limits.queue), *((t, self.limits.tenant) for t in TENANTS)):
             assert not bucket.most or by_tenant[whose] <= bucket.most, (group, whose)
 
     def check_everything(self) -> None:

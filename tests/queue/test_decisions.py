@@ -29,6 +29,7 @@ from penstock.queue.delivery import WAITING_STATES, State
 from penstock.queue.events import Cause, Event, EventType
 from penstock.queue.group import Group
 from penstock.queue.receipts import held_by, held_by_holder
+from penstock.queue.runs import as_runs
 from penstock.queue.settings import QueueSettings
 from penstock.queue.snapshot import dump_state
 from penstock.queue.state import QueueState
@@ -212,8 +213,9 @@ def test_leased_messages_are_held_by_their_receipts_and_settled(
 ) -> None:
     seqs = in_order(state.groups[0])[:count]
     attempts = by_attempt(state.groups[0], seqs)
+    parts = [(attempt, as_runs(found)) for attempt, found in attempts.items()]
     leases = decide_lease(
-        EventType.LEASED, state.groups[0], attempts, nonce=5, now_ns=NOW, length_ns=9, holder="h"
+        EventType.LEASED, state.groups[0], parts, nonce=5, now_ns=NOW, length_ns=9, holder="h"
     )
     leased = after(state, leases)
     group = leased.groups[0]

@@ -128,7 +128,7 @@ def _newest_that_loads(
 
 
 def _read_tenants(ledger: Ledger, state: QueueState) -> None:
-    """Read the tenants of the messages of a snapshot that was saved while no setting needed them."""
+    """Read the tenants of messages of a snapshot that was saved while no setting needed them."""
     groups = [group for group in state.groups.values() if group.undelivered or group.dead]
     if not groups:
         return

@@ -33,6 +33,7 @@ from penstock.queue.delivery import WAITING_STATES, Delivery, State
 from penstock.queue.events import ALL_GROUPS, Cause, Event, EventType
 from penstock.queue.group import Group
 from penstock.queue.history import Endings, events_of
+from penstock.queue.limits import Gate
 from penstock.queue.messages import NO_BYTE_LIMIT, size_of
 
 STATES = {state.name.lower(): state for state in State}
@@ -490,10 +491,31 @@ class Inspecting:
         if core.state.paused:
             return ("paused", "The queue is paused; resume it.", {})
         group.waiting.promote(now_ns)
+        if group.gate is not None:
+            limited = _reason_limited(group.gate, "The queue", "max_in_flight", "delivery", now_ns)
+            if limited is not None:
+                return limited
+        if group.fair is not None:
+            tenant = group.fair.tenant_of(entry.seq)
+            who = f"Tenant {tenant.name.decode()!r}" if tenant.name else "What has no tenant"
+            limited = _reason_limited(tenant.gate, who, "tenant_max_in_flight", "tenant", now_ns)
+            if limited is not None:
+                return limited
         if next(core.in_order(group, now_ns), None) == entry.seq:
             return ("next", "It is the next message: it is delivered when a consumer asks.", {})
         delivery = group.deliveries.get(entry.seq)
         priority = delivery.priority if delivery else entry.priority
+        if group.fair is not None:
+            before, tenants = group.fair.place_of(
+                entry.seq, priority, core.published_ns, _MOST_COUNTED
+            )
+            turns = "take turns" if core.settings.fair else "have ready messages"
+            return (
+                "behind_others",
+                f"It is ready; {before}{'+' if before == _MOST_COUNTED else ''} of its tenant and "
+                f"priority are before it, and {tenants} tenants {turns}.",
+                {"same_tenant": before, "tenants": tenants},
+            )
         higher = sum(len(lane) for lane in group.waiting.lanes[priority + 1 :])
         own = islice(group.waiting.lanes[priority].in_order(core.published_ns), _MOST_COUNTED)
         same = next((n for n, seq in enumerate(own) if seq == entry.seq), _MOST_COUNTED)
@@ -562,6 +584,27 @@ class Inspecting:
         )
         end = None if limit is None else skip + limit
         return list(islice(chain([published], found), skip, end))
+
+
+def _reason_limited(
+    gate: Gate, who: str, in_flight: str, rate: str, now_ns: int
+) -> tuple[str, str, Mapping[str, object]] | None:
+    """Return why a limit holds a ready message back; None if it does not."""
+    if gate.is_full:
+        return (
+            "limited",
+            f"{who} has its maximum of {gate.in_flight} in flight ({in_flight}); the end of a "
+            f"lease makes room.",
+            {"limit": in_flight, "in_flight": gate.in_flight},
+        )
+    left_s = (gate.free_ns(now_ns) - now_ns) / NS
+    if left_s <= 0:
+        return None
+    return (
+        "limited",
+        f"{who} is at its rate ({rate}_rate_per_s); the next may go in {left_s:.1f} s.",
+        {"limit": f"{rate}_rate_per_s", "left_s": left_s},
+    )
 
 
 def _reason_of(event: Event) -> str:

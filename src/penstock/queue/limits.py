@@ -1,7 +1,8 @@
 """Limits on deliveries: how many messages may be leased at a time, and how many in a time.
 
 They hold for each group of a queue, over all its consumers. A `Gate` is the fold of the leases of
-a group, or of one tenant in it, so it is the same after a restart. Pure: no file, no clock, no lock.
+a group, or of one tenant in it, so it is the same after a restart. Pure: no file, no clock, no
+lock.
 """
 
 from typing import NamedTuple

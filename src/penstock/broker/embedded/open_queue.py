@@ -369,7 +369,7 @@ class OpenQueue:
         leased = self._lease(n, lease_s, group, holder, dead, max_bytes())
         if leased:
             return self._leased(leased, lease_s)
-        if events.next_seq != before:
+        if events.next_seq != before or self.core.limits is not None:
             self._nothing_leased()
         return self._done(leased)
 
@@ -391,7 +391,7 @@ class OpenQueue:
         before = events.next_seq
         leased = self._lease(n, lease_s, group, holder, False, max_bytes())
         if not leased:
-            if events.next_seq != before:
+            if events.next_seq != before or self.core.limits is not None:
                 self._nothing_leased()
             return leased
         size = self._note_leased(leased, lease_s)
@@ -450,7 +450,8 @@ class OpenQueue:
             self.wakeups.plan_next_of_keys()
 
     def _nothing_leased(self) -> None:
-        """Sync the events of a lease without messages: expired messages or leases."""
+        """Sync the events of a lease without messages: expired messages or leases. Plan when a
+        rate lets the next message go."""
         self._commits.soon(self)
         self.wakeups.plan_next_of_keys()
 

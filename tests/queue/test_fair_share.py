@@ -1,0 +1,157 @@
+"""Fair share: tenants take turns, and one tenant's million keeps nobody waiting."""
+
+import tracemalloc
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+
+from penstock.queue import NewMessage, Queue
+from penstock.queue.fair_share import FairShare
+from penstock.queue.limits import Limits
+from penstock.queue.snapshot import dump_state
+from tests.harness.queue_store import QueueStore
+
+
+def fair(**settings: Any) -> Queue:
+    return QueueStore({"fair": True, **settings}).queue
+
+
+def tenants(queue: Queue, batch: int, most: int) -> list[str]:
+    """The tenants of what is delivered next, by payload."""
+    found: list[str] = []
+    while len(found) < most and (some := queue.dequeue_batch(min(batch, most - len(found)))):
+        found += [one.payload.decode() for one in some]
+    return found
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+def test_tenants_take_turns_whatever_they_have_waiting(batch: int) -> None:
+    queue = fair()
+    queue.publish([NewMessage(payload=b"a", tenant="a")] * 50)
+    queue.publish([NewMessage(payload=b"b", tenant="b")] * 3)
+    queue.enqueue_batch([b"none"] * 3)
+    turns = tenants(queue, batch, 56)
+    assert turns[:9] == ["a", "b", "none"] * 3
+    assert turns[9:] == ["a"] * 47
+
+
+def test_priority_comes_before_turns_and_due_time_within_a_tenant() -> None:
+    store = QueueStore({"fair": True})
+    queue = store.queue
+    for name in ("a", "a", "b"):
+        queue.enqueue(f"{name} low", tenant=name, priority=1)
+    queue.enqueue(b"a late", tenant="a", priority=9, delay=5)
+    for name in ("a", "a", "b"):
+        queue.enqueue(f"{name} high", tenant=name, priority=9)
+    store.clock.advance(5)
+    queue.enqueue(b"a newest", tenant="a", priority=9)
+    assert [one.payload.decode() for one in queue.dequeue_batch(9)] == [
+        *("a high", "b high", "a high", "a late", "a newest"),
+        *("a low", "b low", "a low"),
+    ]
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_of_k_tenants_is_served_once_in_k_leases(seed: int) -> None:
+    """Over batches of any size, restarts, new messages and new tenants."""
+    random = Random(seed)
+    store = QueueStore({"fair": True, "snapshot_every": 40})
+    waiting: Counter[str] = Counter()
+    since: dict[str, int] = {}  # tenant -> deliveries when it was served or came
+    delivered = 0
+    for _ in range(150):
+        store.clock.advance(random.choice([0.001, 1]))
+        match random.randrange(8):
+            case 0 | 1 | 2:
+                name, count = f"t{random.randrange(8)}", random.choice([1, 2, 30])
+                store.queue.publish([NewMessage(payload=name, tenant=name)] * count)
+                if not waiting[name]:
+                    since[name] = delivered
+                waiting[name] += count
+            case 3:
+                random.choice([store.kill, store.reopen])()
+            case _:
+                for message in store.queue.dequeue_batch(random.randint(1, 9)):
+                    name = message.payload.decode()
+                    ready = sum(count > 0 for count in waiting.values())
+                    assert delivered - since[name] <= ready + len(since), name
+                    delivered += 1
+                    waiting[name] -= 1
+                    since[name] = delivered
+                    oldest = min((since[t] for t in waiting if waiting[t]), default=delivered)
+                    assert delivered - oldest <= 8
+    while found := store.queue.dequeue_batch(100):
+        waiting.subtract(one.payload.decode() for one in found)
+    assert not any(waiting.values())
+    store.close()
+
+
+def test_tenants_that_come_all_the_time_starve_nobody() -> None:
+    store = QueueStore({"fair": True})
+    store.queue.publish([NewMessage(payload=b"big", tenant="big")] * 100)
+    served = []
+    for number in range(40):
+        store.clock.advance(0.001)
+        store.queue.enqueue(b"new", tenant=f"new{number}")
+        store.clock.advance(0.001)
+        served += [one.payload for one in store.queue.dequeue_batch(1)]
+    assert served.count(b"big") >= 5  # once in each round, and the rounds grow
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_turns_are_the_same_after_a_crash(seed: int) -> None:
+    """The state in memory is what the log gives: as bytes, at any time."""
+    random = Random(seed)
+    store = QueueStore({"fair": True, "tenant_max_in_flight": 3, "tenant_rate_per_s": 5})
+    for _ in range(60):
+        store.clock.advance(random.random())
+        name = f"t{random.randrange(5)}"
+        match random.randrange(5):
+            case 0 | 1:
+                delay = random.choice([None, 2])
+                store.queue.enqueue(b"x", tenant=name, delay=delay, priority=random.randrange(10))
+            case 2:
+                store.queue.dequeue_batch(2)
+            case 3:
+                store.queue.lease(random.randint(1, 4))
+            case _:
+                leased = store.queue.lease(2)
+                if leased:
+                    random.choice([store.queue.ack, store.queue.nack])(leased)
+        before = dump_state(store.queue.core.state)
+        if random.random() < 0.2:
+            store.queue.peek(1)
+            before = dump_state(store.queue.core.state)
+            store.kill()
+            assert dump_state(store.queue.core.state) == before
+    store.close()
+
+
+def test_a_waiting_message_takes_twenty_bytes() -> None:
+    share = FairShare(Limits(fair=True))
+    names = [b"a", b"b", b"c"]
+    tracemalloc.start()
+    for seq in range(1, 100_001):
+        share.join(seq, names[seq % 3])
+        share.add(5, seq)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert taken / 100_000 < 24  # the arrays grow a little ahead
+
+
+def test_tenants_without_messages_are_forgotten_in_the_end() -> None:
+    store = QueueStore({"fair": True, "tenant_rate_per_s": 1000})
+    queue = store.queue
+    for number in range(0, 30_000, 1000):
+        names = [f"t{number + one}" for one in range(1000)]
+        queue.publish([NewMessage(payload=b"x", tenant=name) for name in names])
+        assert len(queue.dequeue_batch(10_000)) == 1000
+        store.clock.advance(1)
+    share = queue.core.main.fair
+    assert share is not None
+    assert len(share.dump()["tenants"]) < 21_000
+    store.close()
