@@ -560,7 +560,8 @@ class QueueMachine(RuleBasedStateMachine):
     def limits_hold(self, group: str, reader: Reader) -> None:
         """No more are leased than may be, by what the queue itself says."""
         by_tenant = reader.in_flight()
-        for whose, bucket in ((None, self.limits.queue), *((t, self.limits.tenant) for t in TENANTS)):
+        for whose in (None, *TENANTS):
+            bucket = self.limits.queue if whose is None else self.limits.tenant
             assert not bucket.most or by_tenant[whose] <= bucket.most, (group, whose)
 
     def check_everything(self) -> None:

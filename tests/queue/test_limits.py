@@ -1,4 +1,4 @@
-"""Limits of deliveries: how many at a time and how many in a time, of a queue and of each tenant."""
+"""Limits of deliveries: how many at a time and in a time, of a queue and of each tenant."""
 
 import threading
 from bisect import bisect_right

@@ -294,7 +294,8 @@ class FairShare:
         """Yield the messages that may be delivered now, in their order, as if each were leased
         before the next is found. Do not change anything meanwhile."""
         self._place(published_ns, now_ns)
-        heaps = [(priority, heap[:]) for priority, heap in enumerate(self._heaps) if heap]
+        # `_top` removes what is not valid from the heaps, so that it is not copied each time.
+        heaps = [(n, heap[:]) for n, heap in enumerate(self._heaps) if self._top(heap, now_ns)]
         entries: dict[Turn, _Entry | None] = {}  # of turns that were served
         gates: dict[Tenant, Gate] = {}
         ahead: dict[Turn, Iterator[tuple[int, int]]] = {}
