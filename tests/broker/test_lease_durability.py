@@ -1,18 +1,24 @@
 """A lease waits for the disk only if its messages are not on disk yet."""
 
 import asyncio
+import shutil
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+import penstock
 from penstock.broker import Broker, EmbeddedStore, QueueName, Settlement
 from penstock.broker.access import INSIDE
 from penstock.broker.embedded.commit_loop import Done, Work
+from penstock.errors import ReceiptInvalid
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.operations import GetMessage
 from penstock.queue.events import EventType
-from tests.harness.virtual_loop import LoopClock
+from tests.harness.virtual_loop import LoopClock, LoopThreads
 
 ORDERS = QueueName("default", "orders")
 
@@ -175,3 +181,37 @@ async def test_a_lease_is_on_disk_soon_after_it_was_answered(clock: LoopClock) -
         before = threads.count
         await asyncio.sleep(1)
         assert threads.count == before + 1
+
+
+@pytest.mark.parametrize("sync", ["always", "interval"])
+async def test_what_a_kill_leaves_of_the_newest_leases(
+    clock: LoopClock, tmp_path: Path, sync: str
+) -> None:
+    """With `always`, events are gathered in memory until their sync, so leases of the last 10 ms
+    die with the process: the receipt is refused, and the message is delivered again, once. That is
+    why the ring of killed holders accepts ReceiptInvalid with `always`, and only there."""
+    store = EmbeddedStore(str(tmp_path / "data"), clock=clock, sync_threads=LoopThreads)
+    broker = Broker(store, clock=clock)
+    await broker.start()
+    await broker.create_queue(INSIDE, ORDERS, {"sync": sync})
+    await broker.publish(INSIDE, ORDERS, [b"a"])
+    (leased,) = await broker.lease(INSIDE, ORDERS, lease_s=3600)
+    files = Path(store.open_queues[ORDERS].core.ledger.path)  # type: ignore[attr-defined]
+    at_once, later = tmp_path / "at once", tmp_path / "later"
+    shutil.copytree(files, at_once)  # what a killed process leaves
+    await asyncio.sleep(0.02)
+    shutil.copytree(files, later)
+    await broker.stop()
+    with penstock.open(at_once) as queue:
+        if sync == "always":
+            with pytest.raises(ReceiptInvalid):
+                queue.ack(leased.receipt)
+            (again,) = queue.lease(2)
+            assert (again.id, again.attempt) == (leased.id, 1)
+            queue.ack(again)
+        else:
+            queue.ack(leased.receipt)
+        assert queue.stats().acked == queue.stats().published == 1
+    with penstock.open(later) as queue:
+        queue.ack(leased.receipt)
+        assert queue.stats().acked == 1
