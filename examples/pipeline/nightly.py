@@ -16,6 +16,7 @@ from pathlib import Path
 
 import penstock
 from examples.pipeline.layout import NIGHTLY, load
+from penstock import AnyQueue
 from penstock.worker import Failed, Worker
 
 CRON = "0 2 * * *"  # two hours after midnight the streams have certainly passed it
@@ -25,7 +26,7 @@ SCHEDULE = "reconcile"
 Job = Callable[[datetime], bool]  # compares what was published before; False: there are differences
 
 
-def put_schedule(queue: penstock.Queue, *, cron: str = CRON) -> None:
+def put_schedule(queue: AnyQueue, *, cron: str = CRON) -> None:
     """Put the schedule on record. The same again changes nothing."""
     # Of nights on which no broker ran, one is made up for: it compares everything before it.
     queue.put_schedule(penstock.Schedule(SCHEDULE, b"", cron=cron, misfire="once"))

@@ -219,7 +219,7 @@ def test_the_job_of_the_schedule_is_the_nightly_command(
         lines.append(line)
         return subprocess.CompletedProcess(line, len(lines) - 1)
 
-    monkeypatch.setattr(nightly.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     job, until = nightly.command("lake", "local[1]"), datetime(2026, 1, 31, tzinfo=UTC)
     assert [job(until), job(until)] == [True, False]
     assert lines[0][:3] == [sys.executable, "-m", "examples.pipeline.reconcile"]

@@ -66,7 +66,7 @@ def rows(name: str, version: int | None = None) -> pa.Table:
     if not name.startswith("lake."):
         return pa.table(DeltaTable(name, version=version).to_pyarrow_table())
     table = load_catalog("lake").load_table(name.removeprefix("lake."))
-    snapshots = sorted(table.snapshots(), key=lambda one: one.sequence_number)
+    snapshots = sorted(table.snapshots(), key=lambda one: one.sequence_number or 0)
     snapshot = None if version is None else snapshots[version - 1].snapshot_id
     return table.scan(snapshot_id=snapshot).to_arrow()
 
