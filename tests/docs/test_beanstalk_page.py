@@ -1,12 +1,14 @@
 """The beanstalk page matches the code: commands, priorities, limits and metrics."""
 
 import re
+from pathlib import Path
 
 from penstock.server.beanstalk import tubes
 from penstock.server.beanstalk.commands import NAMES
 from penstock.server.beanstalk.listener import series
 from penstock.server.beanstalk.mapping import PRI_HEADER, headers_of, priority_of
 from tests.docs.pages import DOCS, quantity, rows_with, unquoted
+from tests.server.beanstalk.wire import beanstalk_server, listener_of
 
 TEXT = re.sub(r"\s+", " ", (DOCS / "beanstalk.md").read_text())
 
@@ -42,3 +44,12 @@ def test_every_series_is_listed_with_its_labels() -> None:
         for row in rows_with("beanstalk.md", "series", "labels")
     }
     assert stated == found
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    page = (DOCS / "beanstalk.md").read_text()
+    (example,) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    with beanstalk_server(tmp_path / "data") as server:
+        names: dict[str, object] = {}
+        exec(example.replace("11300", str(listener_of(server).port)), names)
+        assert "job" in names

@@ -1,4 +1,4 @@
-"""Requests to whichever process holds a directory, with the retries of a client.
+"""Requests to the process that holds a directory at the moment, with the retries of a client.
 
 The holder may change between two attempts of one request. A request that may have been carried out
 is sent again only if it is idempotent; a publish is, by the dedup ids of its messages.

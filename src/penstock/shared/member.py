@@ -248,7 +248,7 @@ class Member:
     # -- fork --------------------------------------------------------------------------------------
 
     def forked(self) -> None:
-        """In a forked child, leave everything to the parent. The next call joins anew."""
+        """In a forked child, leave everything to the parent. The next call joins again."""
         serving, watch, wake = self._serving, self._watch, self._wake
         self._inherited.append((serving, watch, wake, self._thread))
         self._begin()
