@@ -20,7 +20,8 @@ PICTURE = ROOT / "docs" / "architecture.svg"
 PURPOSES = {
     "__main__": "python -m penstock",
     "cli": "the commands",
-    "demo": "make demo",
+    "demo": "lively traffic at a broker",
+    "torture": "kills and damage on a disk",
     "spark": "Spark source, sink and jobs",
     "arrow": "queues as Arrow tables",
     "importing": "messages of other queues",

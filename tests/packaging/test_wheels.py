@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,13 +30,13 @@ def run(*command: object, **environment: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sdist and both wheels."""
     pytest.importorskip("build")
     pytest.importorskip("auditwheel")
     out = tmp_path_factory.mktemp("dist")
     make_pure(build_wheel(build_sdist(ROOT, out), out), out)
-    yield out
+    return out
 
 
 def environment(place: Path, wheel: Path, extras: str = "") -> Path:

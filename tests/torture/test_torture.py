@@ -31,10 +31,11 @@ def test_a_sound_disk_breaks_no_promise_and_the_directory_is_removed(
     command: CommandLine, tmp_path: Path
 ) -> None:
     place = tmp_path / "new" / "place"
-    answer = command("torture", place, "--cycles", 10, "--seed", "a", "--json")
+    answer = command("torture", place, "--cycles", 12, "--seed", "a", "--json")
     assert answer.code == 0
     found = answer.json
-    assert (found["cycles"], found["strokes"], found["findings"]) == (10, 100, [])
+    assert (found["cycles"], found["strokes"], found["findings"]) == (12, 120, [])
+    assert found["sync_modes"] == ["always", "interval", "batch", "never"]
     assert found["control"] is True
     assert found["messages"] > 100
     assert found["reads"] > 0

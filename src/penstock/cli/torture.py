@@ -10,7 +10,6 @@ from penstock.cli.options import AsJson, argument, duration_option, option
 from penstock.cli.terminal import print_facts, print_json, print_text, progress_bar
 from penstock.torture import Report
 from penstock.torture import torture as run_torture
-from penstock.torture.run import SYNC_MODES
 
 _PROMISES = """\
 Penstock promises, on this disk:
@@ -78,7 +77,7 @@ def _print(report: Report) -> None:
     print_facts(
         [
             ("time", f"{report.seconds:.0f} s"),
-            ("kill -9", f"{report.cycles:,} writers, in turn with sync {', '.join(SYNC_MODES)}"),
+            ("kill -9", f"{report.cycles:,} writers, with sync {', '.join(report.sync_modes)}"),
             ("acknowledged", f"{report.answers:,} calls"),
             ("compared", f"{report.messages:,} messages: {wrong}"),
             ("reader", f"{report.reads:,} times beside a writer"),

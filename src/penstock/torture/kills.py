@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.errors import PenstockError
+from penstock.ledger import Ledger, read_entry
 from penstock.queue import Queue
 from penstock.queue.queue import open_queue
 from penstock.torture.child import SETTINGS, ChildFailed, Told
@@ -166,9 +167,10 @@ def read_from_disk_again(place: Path) -> None:
 
 
 def lose_newest_message(place: Path, told: Told) -> None:
-    """Cut a queue's files before its newest message, as a disk that lies about fsync would."""
-    payloads = {payload.encode() for payload in told.published.values()}
-    segment = max((place / "messages").glob("*.log"))
-    content = segment.read_bytes()
-    at = max(content.find(payload) for payload in payloads)
-    os.truncate(segment, max(at, 0))
+    """Cut a file before the newest acknowledged message, as a disk that lies about fsync would."""
+    with open_queue(str(place), {}, read_only=True, create=False) as queue:
+        seq = max(queue.get(id_).seq for id_ in told.published)
+    with Ledger.open(str(place), read_only=True) as ledger:
+        offset = read_entry(ledger.messages, seq).offset
+        name = [each.name for each in ledger.messages.segments.all if each.base_seq <= seq][-1]
+    os.truncate(place / "messages" / name, offset)

@@ -24,7 +24,7 @@ from penstock.torture.kills import (
 
 MARK = "penstock-torture"  # a file that says: this directory may be emptied
 SYNC_MODES = ("always", "interval", "batch", "never")
-CYCLES_PER_QUEUE = 5  # the next writer recovers what the killed one left
+CYCLES_PER_QUEUE = 3  # the next writer recovers what the killed one left
 MOST_ANSWERS = 200  # before a kill
 STROKES_PER_CYCLE = 10
 
@@ -34,6 +34,7 @@ class Report:
     """What a run did and found."""
 
     cycles: int = 0
+    sync_modes: list[str] = field(default_factory=list)  # that writers used
     answers: int = 0  # calls that were acknowledged before a kill
     messages: int = 0  # that were compared
     reads: int = 0  # of a queue beside its writer
@@ -147,7 +148,8 @@ class _Run:
             if cycle:
                 shutil.rmtree(self._place(cycle - 1))
         place, told, sync = self._place(cycle), self._told, self._sync(cycle)
-        after = random.choice((0, random.randint(1, MOST_ANSWERS)))
+        most = random.choice((0, MOST_ANSWERS, MOST_ANSWERS))  # 0: killed while it opens
+        after = random.randint(min(1, most), most)
         answers, seen = told.answers, set[str]()
 
         def beside() -> None:
@@ -160,6 +162,8 @@ class _Run:
             report.findings.append(Finding("failed", f"the writer (sync={sync}): {error}"))
             return
         report.cycles += 1
+        if sync not in report.sync_modes:
+            report.sync_modes.append(sync)
         report.answers += told.answers - answers
         if foreign := seen - told.attempted:
             report.findings.append(Finding("changed", f"a reader found {min(foreign)!r}"))
