@@ -49,7 +49,7 @@ def test_what_failed_for_good_or_was_removed_stands_for_nothing(
     queue: Queue, clock: ManualClock
 ) -> None:
     for number, end in enumerate(("dead", "cancel", "purge", "expire")):
-        first = publish(queue, "a", **({"ttl": 5} if end == "expire" else {}))
+        first = publish(queue, "a", ttl=5) if end == "expire" else publish(queue, "a")
         assert not first.duplicate, end
         if end == "dead":
             queue.nack(queue.lease(), dead=True)

@@ -4,13 +4,14 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import penstock
 from penstock.clock import ManualClock
 from penstock.errors import InvalidInput
-from penstock.tasks import JobFailed, NoResult, NotFinished, Tasks
+from penstock.tasks import Job, JobFailed, NoResult, NotFinished, Tasks
 
 
 @dataclass
@@ -161,14 +162,15 @@ def test_waiting_is_woken_by_the_end_of_the_job(
             raise ValueError("no")
 
         waits = ThreadPoolExecutor(3)
-        jobs = [one.enqueue(), one.enqueue(), fail.enqueue()]
+        jobs: list[Job[Any]] = [one.enqueue(), one.enqueue(), fail.enqueue()]
         found = [waits.submit(job.result, 60) for job in jobs]
 
         async def wait() -> int:
             later = asyncio.ensure_future(jobs[0].aresult(60))
             await asyncio.sleep(0)
             await asyncio.to_thread(tasks.run_pending)
-            return await later
+            found: int = await later
+            return found
 
         assert asyncio.run(wait()) == 1
         assert [one.result(60) for one in found[:2]] == [1, 1]

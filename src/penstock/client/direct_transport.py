@@ -261,7 +261,8 @@ class _TaskLine(asyncio.Protocol):
             raise OSError("the server closed it")
         loop = asyncio.get_running_loop()
         self._reader = AnswerReader()
-        self._answer = answer = loop.create_future()
+        answer: asyncio.Future[Answer] = loop.create_future()
+        self._answer = answer
         self._transport.write(request)
         timer = loop.call_later(timeout_s, self._fail, TimeoutError())
         try:
