@@ -62,6 +62,7 @@ NO_NAMES_OF_CODE = {
     "after_seq",  # a field of requests over gRPC
     *("pg_basebackup", "search_path"),  # of PostgreSQL
     *("backing_off", "behind_others", "key_busy"),  # codes of `why`
+    *("in_flight", "same_tenant"),  # details of `why`
     *(
         "higher_priority",
         "holder_seq",

@@ -1,6 +1,7 @@
 """A broker as a whole: its namespaces, queues and webhooks, for threads and for tasks."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ from penstock.client.calls import Exchanging
 from penstock.client.publishing import time_text
 from penstock.client.queue import AsyncRemoteQueue, RemoteQueue
 from penstock.client.request import Reply, Request, T, get, nothing, post
-from penstock.errors import InvalidInput
+from penstock.errors import AlreadyExists, InvalidInput, NoSuchQueue, NotAllowed
 from penstock.model import NS, Stats
 from penstock.names import QueueName, check_name
 from penstock.operations import GetStats
@@ -441,3 +442,20 @@ def _reader(kind: type[R]) -> Callable[[Mapping[str, Any]], R]:
 def _reply_reader(kind: type[R]) -> Callable[[Any], R]:
     read = _reader(kind)
     return lambda reply: read(reply.data)
+
+
+def make_queue(broker: RemoteBroker, queue: str, settings: Mapping[str, Any]) -> None:
+    """Create the queue if there is none, and change its settings if they differ."""
+    try:
+        known = broker.details(queue).settings
+    except NoSuchQueue:
+        with suppress(AlreadyExists):  # another process was quicker
+            broker.create_queue(queue, **settings)
+            return
+        known = broker.details(queue).settings
+    except NotAllowed:
+        if settings:
+            raise
+        return  # a broker holds the directory, and this key may not read
+    if QueueSettings.of(settings, known) != known:
+        broker.change_queue(queue, **settings)

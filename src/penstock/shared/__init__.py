@@ -10,14 +10,12 @@ package. It needs the extra `server`.
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
 from penstock.client.address import QueueAddress
-from penstock.client.administration import RemoteBroker
+from penstock.client.administration import RemoteBroker, make_queue
 from penstock.client.options import ClientOptions
-from penstock.errors import AlreadyExists, NoSuchQueue, NotAllowed
 from penstock.queue.settings import QueueSettings
 from penstock.shared.exchange import SharedExchange
 from penstock.shared.member import MEMBERS
@@ -60,28 +58,11 @@ def _join(
         member.wait_until_joined(client.retry_s or client.timeout_s)
         exchange = SharedExchange(member, client, for_tasks=for_tasks)
         with RemoteBroker(SharedExchange(member, client, parent=exchange)) as broker:
-            _make(broker, str(name), given)
+            make_queue(broker, str(name), given)
     except BaseException:
         MEMBERS.leave(member)
         raise
     return exchange, QueueAddress(exchange.base, name)
-
-
-def _make(broker: RemoteBroker, queue: str, settings: Mapping[str, Any]) -> None:
-    """Create the queue if there is none, and change its settings if they differ."""
-    try:
-        known = broker.details(queue).settings
-    except NoSuchQueue:
-        with suppress(AlreadyExists):  # another process was quicker
-            broker.create_queue(queue, **settings)
-            return
-        known = broker.details(queue).settings
-    except NotAllowed:
-        if settings:
-            raise
-        return  # a broker holds the directory, and this key may not read
-    if QueueSettings.of(settings, known) != known:
-        broker.change_queue(queue, **settings)
 
 
 def _leave(opening: "asyncio.Future[tuple[SharedExchange, QueueAddress]]") -> None:

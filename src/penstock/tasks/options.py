@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from penstock.checking import Duration, Time, as_seconds, check_number, check_whole
 from penstock.errors import InvalidInput
 from penstock.names import check_name
-from penstock.queue.settings import MOST_ATTEMPTS, YEARS_S
+from penstock.queue.settings import MOST_ATTEMPTS, YEARS_S, QueueSettings
 from penstock.queue.unique import MODES
 
 MAX_RESULT_BYTES = 64 << 10
@@ -33,6 +33,7 @@ class EnqueueOptions(TypedDict, total=False):
     unique_for_s: Duration | None
     unique_key: str | None
     keep_result_s: Duration
+    tenant: str | None
 
 
 class TaskKeywords(TypedDict, total=False):
@@ -51,6 +52,13 @@ class TaskKeywords(TypedDict, total=False):
     unique: str | None
     unique_for_s: Duration | None
     keep_result_s: Duration
+    max_in_flight: int
+    rate_per_s: float
+    burst: float
+    fair: bool
+    tenant_max_in_flight: int
+    tenant_rate_per_s: float
+    tenant_burst: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +77,13 @@ class TaskOptions:
     unique: str | None = None  # "waiting" or "until_done"
     unique_for_s: float | None = None
     keep_result_s: float = 0.0  # 0: results are not kept
+    max_in_flight: int = 0  # jobs that run at a time, over all workers; 0: no limit; also below
+    rate_per_s: float = 0.0
+    burst: float = 0.0  # 0: the jobs of one second
+    fair: bool = False  # tenants take turns
+    tenant_max_in_flight: int = 0
+    tenant_rate_per_s: float = 0.0
+    tenant_burst: float = 0.0
 
     def __post_init__(self) -> None:
         check_name("queue", self.queue)
@@ -85,6 +100,13 @@ class TaskOptions:
         check_number("backoff_factor", self.backoff_factor, 1, 100)
         for name in ("retry_on", "dead_on"):
             object.__setattr__(self, name, _types(name, getattr(self, name)))
+        QueueSettings(**{name: getattr(self, own) for own, name in _SETTINGS.items()})  # checks
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The settings of the task's queue that hold its limits; empty if it has none."""
+        found = {name: getattr(self, own) for own, name in _SETTINGS.items()}
+        return found if any(found.values()) else {}
 
     def backoff_delay_s(self, attempt: int) -> float | None:
         """Return the delay after a failed attempt; None: the queue's own backoff."""
@@ -95,6 +117,17 @@ class TaskOptions:
         return min(delay_s, self.backoff_max_s) * spread
 
 
+# The options that are settings of the task's queue, by their names there.
+_SETTINGS = {
+    "max_in_flight": "max_in_flight",
+    "rate_per_s": "delivery_rate_per_s",
+    "burst": "delivery_burst",
+    "fair": "fair",
+    "tenant_max_in_flight": "tenant_max_in_flight",
+    "tenant_rate_per_s": "tenant_rate_per_s",
+    "tenant_burst": "tenant_burst",
+}
+LIMITS = frozenset(_SETTINGS)
 _RANGES = (
     ("timeout_s", 0.001, 30 * 86400.0),
     ("backoff_s", 0, YEARS_S),

@@ -19,6 +19,8 @@ def run_pending(tasks: "Tasks", limit: int) -> int:
     """Run ready jobs until none is left, or `limit` were run. Return their number."""
     check_whole("limit", limit, 1, 1_000_000_000)
     count = 0
+    for name in tasks.queue_names:
+        tasks.prepare(name)
     while count < limit:
         before = count
         for name in tasks.queue_names:

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import fields
 from os import PathLike, fspath
 from pathlib import Path
 from threading import Lock
@@ -9,11 +11,14 @@ from typing import Any, Protocol
 
 import penstock
 from penstock.checking import MEMORY, is_url, path_of
+from penstock.client import ClientOptions, connect, connect_broker
+from penstock.client.administration import make_queue
 from penstock.clock import Clock
-from penstock.errors import InvalidInput, PenstockError
+from penstock.errors import InvalidInput, NoSuchQueue, PenstockError
 from penstock.names import directory_of
 from penstock.queue.facade import AnyQueue
 from penstock.queue.queue import Queue, open_queue
+from penstock.queue.settings import QueueSettings
 
 URL_VARIABLE = "PENSTOCK_URL"
 
@@ -21,7 +26,13 @@ URL_VARIABLE = "PENSTOCK_URL"
 class Place(Protocol):
     """Opens queues by name."""
 
-    def open(self, queue: str) -> AnyQueue: ...
+    def open(self, queue: str, limits: Mapping[str, Any]) -> AnyQueue:
+        """Open a queue. `limits` are settings that a store in this process sets with it."""
+        ...
+
+    def prepare(self, queue: str, limits: Mapping[str, Any]) -> None:
+        """Set the limits of a queue that `open` does not set."""
+        ...
 
 
 class Directory:
@@ -32,12 +43,15 @@ class Directory:
         self._settings = settings
         self._shared = shared
 
-    def open(self, queue: str) -> AnyQueue:
-        settings: Any = self._settings
+    def open(self, queue: str, limits: Mapping[str, Any]) -> AnyQueue:
+        settings: Any = {**self._settings, **limits}
         path = Path(self._path) / directory_of(queue)
         sharing: Any = {"shared": True} if self._shared else {}
         opened: AnyQueue = penstock.open(path, **sharing, **settings)
         return opened
+
+    def prepare(self, queue: str, limits: Mapping[str, Any]) -> None:
+        pass
 
 
 class Broker:
@@ -47,11 +61,28 @@ class Broker:
         self._url = url
         self._options = options
 
-    def open(self, queue: str) -> AnyQueue:
+    def open(self, queue: str, limits: Mapping[str, Any]) -> AnyQueue:
         options: Any = self._options
         root, namespace = _split(self._url)
         opened: AnyQueue = penstock.open(root, queue=f"{namespace}/{queue}", **options)
         return opened
+
+    def prepare(self, queue: str, limits: Mapping[str, Any]) -> None:
+        """Set the limits, unless the queue has them. That needs a key that may manage queues, and
+        an HTTP address."""
+        root, namespace = _split(self._url)
+        name = f"{namespace}/{queue}"
+        with suppress(NoSuchQueue), connect(root, queue=name, options=self._client_options) as one:
+            known = one.details().settings
+            if QueueSettings.of(limits, known) == known:
+                return
+        with connect_broker(root, options=self._client_options) as broker:
+            make_queue(broker, name, limits)
+
+    @property
+    def _client_options(self) -> ClientOptions:
+        known = {one.name for one in fields(ClientOptions)}
+        return ClientOptions(**{name: v for name, v in self._options.items() if name in known})
 
 
 class Memory:
@@ -63,8 +94,11 @@ class Memory:
         self._settings = settings or {}
         self._clock = clock
 
-    def open(self, queue: str) -> AnyQueue:
-        return open_queue(MEMORY, self._settings, clock=self._clock)
+    def open(self, queue: str, limits: Mapping[str, Any]) -> AnyQueue:
+        return open_queue(MEMORY, {**self._settings, **limits}, clock=self._clock)
+
+    def prepare(self, queue: str, limits: Mapping[str, Any]) -> None:
+        pass
 
 
 def place_of(
@@ -117,7 +151,7 @@ class OpenQueues:
         self._open: dict[str, AnyQueue] = {}
         self._process = os.getpid()
 
-    def get(self, name: str, place: Place) -> AnyQueue:
+    def get(self, name: str, place: Place, limits: Mapping[str, Any]) -> AnyQueue:
         """Return a queue, open. After a fork, a child opens its own."""
         if self._process == os.getpid() and (found := self._open.get(name)) is not None:
             return found
@@ -125,7 +159,7 @@ class OpenQueues:
             if self._process != os.getpid():
                 self._open, self._process = {}, os.getpid()
             if name not in self._open:
-                self._open[name] = place.open(name)
+                self._open[name] = place.open(name, limits)
             return self._open[name]
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from penstock.tasks.cron import TaskSchedule, put_schedules
 from penstock.tasks.envelope import check_task_name
 from penstock.tasks.job import Job
 from penstock.tasks.middleware import MiddlewareStack, TaskMiddleware
-from penstock.tasks.options import DEFAULT_QUEUE, TaskKeywords, TaskOptions
+from penstock.tasks.options import DEFAULT_QUEUE, LIMITS, TaskKeywords, TaskOptions
 from penstock.tasks.places import OpenQueues, Place, place_of
 from penstock.tasks.run import WorkflowRun
 from penstock.tasks.task import AsyncTask, Enqueues, RunnableTask, Task
@@ -136,10 +136,32 @@ class Tasks:
                 raise InvalidInput(f"a task has no option {option!r}; {hint}")
         if name in self._tasks:
             raise InvalidInput(f"there is a task {name!r} already: give one of them another name=")
+        if values.keys() & LIMITS:
+            values.setdefault("queue", name)
         kind = AsyncTask if is_coroutine_function(function) else Task
         made: RunnableTask = kind(self, name, function, TaskOptions(**values))
+        self._check_limits_alone(made)
         self._tasks[name] = made
         return made
+
+    def _check_limits_alone(self, new: RunnableTask) -> None:
+        """Raise InvalidInput if a task with limits would share its queue with another."""
+        queue = new.options.queue
+        for other in self._tasks.values():
+            if other.options.queue == queue and (other.options.limits or new.options.limits):
+                limited = new if new.options.limits else other
+                raise InvalidInput(
+                    f"the tasks {other.name!r} and {new.name!r} both use the queue {queue!r}, and "
+                    f"the limits of {limited.name!r} are those of its queue: give it a queue of "
+                    f"its own"
+                )
+
+    def limits_of(self, queue: str) -> Mapping[str, Any]:
+        """The settings of a queue that hold the limits of its task; empty if it has none."""
+        for task in self._tasks.values():
+            if task.options.queue == queue:
+                return task.options.limits
+        return {}
 
     def cron(
         self,
@@ -189,9 +211,18 @@ class Tasks:
 
     def queue(self, name: str = DEFAULT_QUEUE) -> AnyQueue:
         """Return one of the queues, open. It is closed with the others, by `close`."""
+        return self._open.get(name, self._used_place(), self.limits_of(name))
+
+    def prepare(self, name: str) -> None:
+        """Set the limits of a task at a broker, if it has some. A worker does so when it starts."""
+        limits = self.limits_of(name)
+        if limits:
+            self._used_place().prepare(name, limits)
+
+    def _used_place(self) -> Place:
         if self._place is None:
             self._place = place_of(self._where, self._settings, shared=self._shared)
-        return self._open.get(name, self._place)
+        return self._place
 
     def job(self, id: str, *, queue: str = DEFAULT_QUEUE) -> Job[Any]:
         """Return a job by its id."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_OF_MESSAGE = ("delay", "deliver_at", "key", "ttl")
+_OF_MESSAGE = ("delay", "deliver_at", "key", "tenant", "ttl")
 
 
 class Enqueues(Generic[P, T]):

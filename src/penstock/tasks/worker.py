@@ -130,6 +130,7 @@ class TasksWorker:
             one.result()
 
     async def _work_on(self, name: str, counts: Counts) -> None:
+        await asyncio.to_thread(self._tasks.prepare, name)
         opened = self._tasks.queue(name)
         most = await asyncio.to_thread(max_attempts_of, opened)
         queue = opened.for_tasks()
