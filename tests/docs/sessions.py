@@ -2,7 +2,8 @@
 
 A block of language `py` that starts with a comment like `# jobs.py` is saved under that name. In a
 `console` block each line that starts with `$` is run, and the lines below it are what it prints on
-stdout. `…` stands for any text; a line that is only `…`, for any lines.
+stdout, or the error that it ends with. `…` stands for any text; a line that is only `…`, for any
+lines.
 """
 
 import os
@@ -84,8 +85,11 @@ class Session:
             check=False,
         )
         # A page that shows an error expects one.
-        assert (done.returncode == 0) != printed.startswith("penstock: "), done.stderr
-        shown = done.stdout.rstrip("\n") + "\n" if done.stdout else ""
+        is_error = printed.startswith("penstock: ")
+        assert (done.returncode == 0) != is_error, done.stderr
+        # The error is the last line; warnings and logs may come before it.
+        output = done.stderr[done.stderr.rfind("penstock: ") :] if is_error else done.stdout
+        shown = output.rstrip("\n") + "\n" if output else ""
         assert as_pattern(printed).fullmatch(shown), (
             f"$ {command}\n{done.stdout}\n{done.stderr}\nbut the page shows\n{printed}"
         )

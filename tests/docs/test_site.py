@@ -13,7 +13,8 @@ from scripts import build_docs
 from scripts.build_docs import BrokenLink, Staging, build
 from tests.docs.pages import DOCS
 
-pytestmark = pytest.mark.xdist_group("docs site")  # built once
+# Built once: four seconds of CPU time, of which a busy machine makes a minute.
+pytestmark = [pytest.mark.xdist_group("docs site"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
