@@ -56,6 +56,7 @@ OF_OTHER_TOOLS = {
     "--lake",  # of examples/pipeline, parsed by test_spark_how_to_pages
     "--preload",  # of gunicorn
     "--spec",  # of pipx
+    *("--includes", "--extension-suffix"),  # of python3-config
 }
 NO_NAMES_OF_CODE = {
     "copied_bytes",  # a key of `penstock backup --json`
@@ -79,6 +80,7 @@ NO_NAMES_OF_CODE = {
     "run_after",  # of Django
     "sync_modes",  # a key of `penstock torture --json`
     "manylinux_2_34_x86_64",  # a tag of wheels
+    "tp_alloc",  # of CPython
     # settings and tools of PostgreSQL
     *("max_wal_size", "pg_repack", "shared_buffers", "synchronous_standby_names"),
     "from_json",  # of Spark
