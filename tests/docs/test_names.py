@@ -55,6 +55,8 @@ OF_OTHER_TOOLS = {
     *("--py-files", "--archives"),  # of spark-submit
     "--lake",  # of examples/pipeline, parsed by test_spark_how_to_pages
     "--preload",  # of gunicorn
+    "--spec",  # of pipx
+    *("--includes", "--extension-suffix"),  # of python3-config
 }
 NO_NAMES_OF_CODE = {
     "copied_bytes",  # a key of `penstock backup --json`
@@ -77,6 +79,9 @@ NO_NAMES_OF_CODE = {
     "drop_oldest",  # a value
     "work_s",  # a variable of an example
     "run_after",  # of Django
+    "sync_modes",  # a key of `penstock torture --json`
+    "manylinux_2_34_x86_64",  # a tag of wheels
+    "tp_alloc",  # of CPython
     # settings and tools of PostgreSQL
     *("max_wal_size", "pg_repack", "shared_buffers", "synchronous_standby_names"),
     "from_json",  # of Spark

@@ -1,11 +1,14 @@
 """Tasks of Django that the tests enqueue. They are at the level of a module, as Django asks."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-try:
-    from django.tasks import task
-except ImportError:  # before Django 6
+if TYPE_CHECKING:
     from django_tasks import task
+else:
+    try:
+        from django.tasks import task
+    except ImportError:  # before Django 6
+        from django_tasks import task
 
 ran: list[Any] = []
 

@@ -31,7 +31,7 @@ def test_a_sound_disk_breaks_no_promise_and_the_directory_is_removed(
     command: CommandLine, tmp_path: Path
 ) -> None:
     place = tmp_path / "new" / "place"
-    answer = command("torture", place, "--cycles", 12, "--seed", "a", "--json")
+    answer = command("torture", place, "--seconds", "1h", "--cycles", 12, "--seed", "a", "--json")
     assert answer.code == 0
     found = answer.json
     assert (found["cycles"], found["strokes"], found["findings"]) == (12, 120, [])
@@ -45,7 +45,7 @@ def test_a_sound_disk_breaks_no_promise_and_the_directory_is_removed(
 def test_the_report_says_what_is_promised_and_what_cannot_be_tested(
     command: CommandLine, tmp_path: Path
 ) -> None:
-    answer = command("torture", tmp_path, "--cycles", 2, "--seed", "b")
+    answer = command("torture", tmp_path, "--seconds", "1h", "--cycles", 2, "--seed", "b")
     assert answer.code == 0
     for words in ("kill -9", "0 lost, 0 came back", "a power cut", "No promise was broken"):
         assert words in answer.text

@@ -41,9 +41,10 @@ def torture(
     """Kill writers and damage files on this disk, and check that nothing is lost.
 
     A writer publishes, acks, nacks and cancels from four threads, and is killed
-    with SIGKILL; what it was told is compared with what is on the disk. Copies of
-    another queue's files are flipped, cut, zeroed and overwritten. Exits with 1 if
-    a promise is broken, and keeps the files then. Ctrl-C stops early.
+    with SIGKILL; what was acknowledged is compared with what is on the disk.
+    Copies of another queue's files are flipped, cut, zeroed and overwritten.
+    Exits with 1 if a promise is broken, and keeps the files then. Ctrl-C stops
+    early.
     """
     if not json:
         print_text(_PROMISES)

@@ -170,10 +170,10 @@ class _Run:
         if self._after_kill is not None:
             self._after_kill(place, told)
         read_from_disk_again(place)
-        if report.control is None and told.published:
-            report.control = self._finds_a_loss(place, sync)
         report.findings += check_killed(place, sync, told)
         report.messages += len(told.published)
+        if report.control is None and told.published and not report.findings:
+            report.control = self._finds_a_loss(place, sync)
 
     def damage_some(self) -> None:
         """Damage files of a small ledger, one after the other, and judge what is served."""
