@@ -62,7 +62,7 @@ def main(place: Path) -> dict[str, Any]:
     done["report"] = (place / "page" / "report.html").exists()
     done["redrive"] = redrive(spark, source).chosen == 0
     try:
-        archive(spark, source, str(place / "archive"))
+        archive(spark, source, str(place / "elsewhere"))
     except InvalidInput as error:
         done["archive refused"] = str(error)
     spark.stop()

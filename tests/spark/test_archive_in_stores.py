@@ -183,6 +183,20 @@ def test_a_file_system_without_its_jar_says_so(spark: SparkSession, orders: Path
             archive(spark, str(orders), target)
 
 
+def test_nothing_of_a_damaged_file_on_hadoop_is_served(
+    spark: SparkSession, orders: Path, tmp_path: Path
+) -> None:
+    target = f"hadoop+file://{tmp_path}/archive"
+    archive(spark, str(orders), target)
+    path = min((tmp_path / "archive").glob("**/*.parquet"))
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's own checksum
+    with pytest.raises(ArchiveError, match="is damaged: its SHA-256"):
+        archived(spark, target)
+
+
 def test_hadoop_creates_a_file_once_and_lists_it(spark: SparkSession, tmp_path: Path) -> None:
     store = archive_of(spark, f"hadoop+file://{tmp_path}/a b").store
     store.check()
