@@ -115,6 +115,7 @@ def make_scene(sync: str, **settings: Any) -> Scene:
     ids.append(queue.enqueue(b"later", delay=1))
     ids.append(queue.enqueue(b"blocked", after=[ids[3], ids[-1]]))
     ids.append(queue.enqueue(b"blocked too", after=[ids[-1]], after_failed="run", key="a"))
+    ids += [queue.enqueue(b"acme", tenant=tenant) for tenant in ("acme", "acme", "bolt")]
     clock.advance(0.5)
     receipts = [job.receipt for job in queue.lease(3)]
     queue.close()
@@ -140,7 +141,9 @@ class Life:
         with core.lock, core.change:
             core.catch_up()
             facts = facts_of(core.state)
-            folded = facts_of(fold_from_the_start(core))
+            state = fold_from_the_start(core)
+            state.rebase(*core.clock.read())
+            folded = facts_of(state)
         assert folded == facts, difference(folded, facts)
         return facts
 
@@ -233,7 +236,7 @@ def fold_from_the_start(core: QueueCore) -> QueueState:
     start = 0 if whole else ledger.snapshot_seqs()[-1]
     ledger.load_snapshot = lambda: ledger.read_snapshot(start) if start else None  # type: ignore[method-assign]
     try:
-        return fold(ledger, dedup_entries=core.settings.dedup_entries)
+        return fold(ledger, dedup_entries=core.settings.dedup_entries, limits=core.limits)
     finally:
         ledger.load_snapshot = load  # type: ignore[method-assign]
 
@@ -253,7 +256,9 @@ def facts_of(state: QueueState) -> dict[str, Any]:
 def _group_facts(group: Any) -> dict[str, Any]:
     # Due or scheduled: when a message becomes the one is chance, so they are taken together.
     queued = group.waiting
+    fair, gate = group.fair, group.gate
     waiting = sorted([*queued.timetable, *(pair for lane in queued.lanes for pair in lane.due)])
+    waiting = sorted([*waiting, *(fair.due_pairs() if fair else ())])
     return {
         "name": group.name,
         "totals": list(group.totals),
@@ -276,6 +281,14 @@ def _group_facts(group: Any) -> dict[str, Any]:
         },
         "gone": {kind: list(runs.pairs()) for kind, runs in group.gone.runs.items() if runs},
         "blocked": group.blocked,
+        "gate": gate and (gate.in_flight, gate.due_ns),
+        "fair": fair
+        and (
+            fair.dump(),
+            fair.freeze_column()(),
+            [fair.freeze_fresh(priority, set())[0]() for priority in range(10)],
+            [fair.tenant_of(seq).gate.in_flight for seq in sorted(group.leases)],
+        ),
         # Those that wait no more stay in the lists until the earlier one ends, or a snapshot.
         "dependents": [
             (earlier, left)

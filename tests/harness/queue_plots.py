@@ -28,6 +28,13 @@ SETTINGS = {
     "snapshot_every": 25,
 }
 
+LIMITS = {"fair": True, "tenant_max_in_flight": 2, "tenant_rate_per_s": 0.5, "tenant_burst": 4}
+
+
+def settings_of(seed: str) -> dict[str, Any]:
+    """The settings of a life: those whose seed says so have limits."""
+    return {**SETTINGS, **LIMITS} if seed.startswith("limited") else SETTINGS
+
 
 @dataclass(frozen=True)
 class Answered:
@@ -40,10 +47,10 @@ class Answered:
         return self.states[self.number : self.number + 2]
 
 
-def open_queue_in(files: Files, clock: ManualClock | None = None) -> Queue:
+def open_queue_in(files: Files, clock: ManualClock | None = None, seed: str = "") -> Queue:
     core = open_core(
         PATH,
-        SETTINGS,
+        settings_of(seed),
         files=files,
         clock=clock or ManualClock(),
         on_dirty=lambda: None,
@@ -64,6 +71,7 @@ class QueueLife:
 
     def __init__(self, recorded: RecordedFiles, seed: str) -> None:
         self.recorded = recorded
+        self._seed = seed
         self.random = Random(seed)
         self.clock = ManualClock()
         self.states: list[bytes] = []
@@ -72,7 +80,7 @@ class QueueLife:
         self._open()
 
     def _open(self) -> None:
-        self.queue = open_queue_in(self.recorded, self.clock)
+        self.queue = open_queue_in(self.recorded, self.clock, self._seed)
         self.queue.core.firing.admit = self._ticked
         self._answered()
 
@@ -129,6 +137,7 @@ class QueueLife:
             dedup_id=choose((None, None, "x", "y")),
             max_attempts=choose((None, 1)),
             after=[choose(self.ids[-8:])] if self.ids and self.random.random() < 0.3 else None,
+            tenant=choose((None, "acme", "acme", "bolt")),
         )
 
     def _working(self) -> list[tuple[int, Callable[[], None]]]:

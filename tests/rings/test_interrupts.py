@@ -74,6 +74,15 @@ def test_a_call_that_is_interrupted_was_made_or_was_not(
         interrupt_at(scene, VERBS[verb], at, expected)
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_interrupted_call_of_a_queue_with_limits_was_made_or_was_not(verb: str) -> None:
+    limits = {"tenant_max_in_flight": 4, "tenant_rate_per_s": 3, "tenant_burst": 8}
+    scene = make_scene("never", fair=True, max_in_flight=9, **limits)
+    expected = references(scene, VERBS[verb])
+    for nth in range(POINTS):
+        interrupt_at(scene, VERBS[verb], 1 + nth * expected.points // POINTS, expected)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("sync", SYNCS)
 @pytest.mark.parametrize("verb", VERBS)

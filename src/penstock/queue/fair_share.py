@@ -399,9 +399,9 @@ class FairShare:
         seqs = chain.from_iterable(turn.fresh for turn in self._turns())
         return [(first, first + count) for first, count in as_runs(seqs)]
 
-    def due_seqs(self) -> list[int]:
-        """Return the ready messages that were delayed or retried."""
-        return [seq for turn in self._turns() for _, seq in turn.due]
+    def due_pairs(self) -> list[tuple[int, int]]:
+        """Return (since when it is ready, seq) of messages that were delayed or retried."""
+        return [pair for turn in self._turns() for pair in turn.due]
 
     def lowest(self, count: int) -> list[int]:
         """Return the lowest seqs that were never delayed, rising."""

@@ -243,7 +243,7 @@ class Inspecting:
             if waiting.fair is not None:
                 pairs = waiting.fair.fresh_pairs()
                 parts.append([(max(at, from_seq), end) for at, end in pairs if end > from_seq])
-                seqs += waiting.fair.due_seqs()
+                seqs += [seq for _, seq in waiting.fair.due_pairs()]
         if wanted in (None, State.SCHEDULED):
             seqs += [seq for _, seq in waiting.timetable]
         if wanted in (None, State.LEASED):

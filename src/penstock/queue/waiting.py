@@ -455,8 +455,8 @@ class Waiting:
 
     def due_seqs(self) -> list[int]:
         """Return ready messages that were delayed or retried."""
-        seqs = [] if self.fair is None else self.fair.due_seqs()
-        return seqs + [seq for lane in self.lanes for _, seq in lane.due]
+        pairs = [] if self.fair is None else self.fair.due_pairs()
+        return [seq for _, seq in chain(pairs, *(lane.due for lane in self.lanes))]
 
     def next_due_ns(self) -> int | None:
         """Return when the next scheduled message is due."""
