@@ -196,7 +196,7 @@ async def test_what_a_kill_leaves_of_the_newest_leases(
     await broker.create_queue(INSIDE, ORDERS, {"sync": sync})
     await broker.publish(INSIDE, ORDERS, [b"a"])
     (leased,) = await broker.lease(INSIDE, ORDERS, lease_s=3600)
-    files = Path(store.open_queues[ORDERS].core.ledger.path)  # type: ignore[attr-defined]
+    files = Path(store.open_queues[ORDERS].core.ledger.path)
     at_once, later = tmp_path / "at once", tmp_path / "later"
     shutil.copytree(files, at_once)  # what a killed process leaves
     await asyncio.sleep(0.02)
