@@ -281,6 +281,7 @@ def test_secrets_of_a_target_are_not_shown() -> None:
 
 
 @pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_stream_goes_on_from_its_checkpoint_and_repeats_nothing(
     kind: str, tmp_path: Path, spark: SparkSession
@@ -330,6 +331,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_repeats_nothing(
 
 
 @pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(900)
 def test_a_typed_stream_becomes_a_delta_table(tmp_path: Path, spark: SparkSession) -> None:
     with penstock.open(str(tmp_path / "queue")) as queue:
         queue.enqueue(json.dumps({"id": 1, "tags": ["a"], "at": "2026-01-31"}).encode())
