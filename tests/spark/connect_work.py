@@ -27,7 +27,10 @@ def numbers(frame: DataFrame) -> list[int]:
 
 
 def main(place: Path) -> dict[str, Any]:
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    builder = SparkSession.builder.remote("local[2]")
+    # On a busy machine a worker needs more than Spark's 15 s to start.
+    builder = builder.config("spark.python.authenticate.socketTimeout", "120s")
+    spark = builder.getOrCreate()
     spark.dataSource.register(PenstockDataSource)
     source, wanted = str(place / "source"), list(range(COUNT))
     done: dict[str, Any] = {"remote": "connect" in type(spark).__module__}
