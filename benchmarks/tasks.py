@@ -14,6 +14,8 @@ import penstock
 
 AHEAD, OF_HUEY = 1.0, 2.0
 MAX_P50_US = 2000.0
+MAX_WAIT = 2.0  # of a small tenant beside a million of another's
+MANY_OF_ONE = 0.5
 
 
 def rows(*, quick: bool) -> list[Row]:
@@ -22,6 +24,8 @@ def rows(*, quick: bool) -> list[Row]:
         _throughput(durable, durable=True),
         _throughput(default, durable=False),
         _latency(latency),
+        _fair(*((10_000, 1_000_000) if not quick else (20, 1_000))),
+        _tenants(*((10, 200_000, 10_000) if not quick else (2, 500, 100))),
     ]
 
 
@@ -168,6 +172,56 @@ def _latency(count: int) -> Row:
                 at_most=MAX_P50_US,
             )
         ],
+    )
+
+
+def _fair(count: int, backlog: int) -> Row:
+    def ratio(one: Round) -> float:
+        return one["beside a backlog"]["p99_us"] / one["alone"]["p99_us"]
+
+    return Row(
+        name="fair",
+        title=f"fair share: a small tenant beside {backlog:,} messages of another, one consumer",
+        unit="messages/s of one core",
+        contenders=[
+            Contender(
+                name="alone",
+                workload="tenants",
+                arguments={"count": count, "backlog": 0, "tenants": 1},
+                does="wait of a message from publish to lease",
+            ),
+            Contender(
+                name="beside a backlog",
+                workload="tenants",
+                arguments={"count": count, "backlog": backlog, "tenants": 1},
+                does="the same; the two tenants take turns",
+            ),
+        ],
+        targets=[Target(says="p99 of its wait, of that alone", judge=ratio, at_most=MAX_WAIT)],
+    )
+
+
+def _tenants(count: int, backlog: int, many: int) -> Row:
+    def share(one: Round) -> float:
+        return one["many tenants"]["rate"] / one["one tenant"]["rate"]
+
+    def contender(name: str, tenants: int, count: int) -> Contender:
+        return Contender(
+            name=name,
+            workload="tenants",
+            arguments={"count": count, "backlog": backlog, "tenants": tenants},
+            does=f"lease and ack one by one, a backlog of {tenants:,}",
+        )
+
+    return Row(
+        name="tenants",
+        title=f"fair share: lease and ack with {many:,} tenants beside one",
+        unit="messages/s of one core",
+        contenders=[
+            contender("one tenant", 1, count * many // 2),
+            contender("many tenants", many, count),
+        ],
+        targets=[Target(says="of the rate of one", judge=share, at_least=MANY_OF_ONE)],
     )
 
 

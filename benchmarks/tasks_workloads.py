@@ -19,18 +19,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
-from time import perf_counter, sleep
+from time import perf_counter, process_time, sleep
 from typing import Any
 
 from measure import Figures, run_workload
 from server_peers import penstock as broker
 from server_peers import postgres, postgres_url, redis
 
+from penstock import NewMessage
+from penstock import open as open_queue
 from penstock.tasks import Tasks, TasksWorker, TasksWorkerOptions
 
 THREADS = 8
 _TICKS = os.sysconf("SC_CLK_TCK")
 _WAIT_S = 600.0
+_BATCH = 10_000
 
 Enqueue = Callable[[int], object]
 
@@ -145,6 +148,33 @@ def penstock(directory: str, count: int, place: str, sync: str, latency: bool = 
         worker = TasksWorker(tasks, options=TasksWorkerOptions(concurrency=THREADS))
         with _thread(worker.run, worker.stop):
             return _latency(count, job.enqueue)
+
+
+def tenants(directory: str, count: int, backlog: int, tenants: int) -> Figures:
+    """A consumer takes messages one by one. Measure how long those of a small tenant wait, from
+    publish to lease, and how many messages a second it leases and acks, of processor time."""
+    with open_queue(directory, fair=True, sync="never") as queue:
+        names = [f"big-{number}" for number in range(tenants)]
+        for start in range(0, backlog, _BATCH):
+            some = range(start, min(start + _BATCH, backlog))
+            queue.publish([NewMessage(payload=b"big", tenant=names[n % tenants]) for n in some])
+        queue.stats()
+        waits: list[float] = []
+        leased, cpu_s = 0, process_time()
+        for _ in range(count):
+            began = perf_counter()
+            queue.enqueue(b"small", tenant="small")
+            while True:
+                (job,) = queue.lease()
+                leased += 1
+                if job.payload == b"small":
+                    waits.append(perf_counter() - began)
+                queue.ack(job)
+                if job.payload == b"small":
+                    break
+        cpu_s = process_time() - cpu_s
+    cuts = statistics.quantiles(waits, n=100)
+    return {"rate": leased / cpu_s, "p50_us": cuts[49] * 1e6, "p99_us": cuts[98] * 1e6}
 
 
 @contextmanager
@@ -360,6 +390,7 @@ def taskiq(directory: str, count: int, durable: bool) -> Figures:
 
 WORKLOADS: dict[str, Callable[..., Figures]] = {
     "penstock": penstock,
+    "tenants": tenants,
     "huey": huey,
     "dramatiq": dramatiq,
     "rq": rq,

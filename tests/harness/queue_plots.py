@@ -137,7 +137,7 @@ class QueueLife:
             dedup_id=choose((None, None, "x", "y")),
             max_attempts=choose((None, 1)),
             after=[choose(self.ids[-8:])] if self.ids and self.random.random() < 0.3 else None,
-            tenant=choose((None, "acme", "acme", "bolt")),
+            tenant=(None, "acme", "acme", "bolt")[len(self.ids) % 4],
         )
 
     def _working(self) -> list[tuple[int, Callable[[], None]]]:

@@ -77,7 +77,7 @@ def run(seed: str, *, steps: int, budget: int, part: int = 0, parts: int = 1) ->
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("seed", ["one", "two", "three", "limited"])
+@pytest.mark.parametrize("seed", ["one", "two", "three", "four", "limited"])
 def test_queue_stands_as_it_answered_after_every_crash(seed: str, part: int) -> None:
     run(seed, steps=STEPS, budget=1500, part=part, parts=PARTS)
 
