@@ -20,7 +20,7 @@ from penstock.queue.facade import AnyAsyncQueue
 from penstock.queue.settings import YEARS_S
 from penstock.worker.calling import Caller, Running
 from penstock.worker.options import MAX_HELD, WorkerOptions
-from penstock.worker.outcomes import Done, Failed
+from penstock.worker.outcomes import Done, Failed, error_text
 from penstock.worker.queues import name_of
 from penstock.worker.renewing import Renewing
 from penstock.worker.settling import Counts, HandedBack, LeaseLost, Settling, TimeLimitExceeded
@@ -305,7 +305,7 @@ class Shift:
         if isinstance(failed, Failed):
             self._settling.nack(call, failed.reason, failed.delay_s, dead=failed.dead)
             return "failed"
-        reason = f"{type(error).__name__}: {error}"
+        reason = error_text(error)
         if isinstance(error, TimeLimitExceeded):
             reason = f"TimeLimitExceeded: not done within {call.limit_s:g} s"
         ids = ", ".join(message.id for message in call.messages)
