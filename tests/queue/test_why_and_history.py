@@ -1,15 +1,19 @@
 """Why a message is not being delivered now, and everything that happened to it."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from threading import Thread
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.clock import ManualClock
-from penstock.errors import NoSuchMessage
-from penstock.queue import Event, EventType, Queue, inspecting
-from penstock.queue.history import events_of
+from penstock.errors import NoSuchMessage, PenstockError
+from penstock.queue import Event, EventType, Queue, history
+from penstock.queue.history import all_events
+from penstock.queue.queue import open_queue
 from tests.harness.queue_store import QueueStore
 
 
@@ -227,9 +231,9 @@ def test_why_of_a_done_message_holds_nobody_up(
         other = Thread(target=lambda: published.append(store.queue.enqueue(b"b", priority=1)))
         other.start()
         other.join(60)
-        yield from events_of(*args)
+        yield from all_events(*args)
 
-    monkeypatch.setattr(inspecting, "events_of", read_slowly)
+    monkeypatch.setattr(history, "all_events", read_slowly)
     assert store.queue.why(id_).details == {"last_event": "taken"}
     assert published
 
@@ -245,3 +249,40 @@ def test_history_passes_over_what_cannot_be_read(store: QueueStore) -> None:
         assert events == ["published", "leased", "nacked", "leased", "acked"]
         assert [message.id for message in queue.browse("done")] == [id_]
     assert len(store.damage) == 1
+
+
+_VERBS = ("publish", "dequeue", "lease", "ack", "nack", "cancel", "purge", "seek", "expire")
+
+
+@given(st.lists(st.tuples(st.sampled_from(_VERBS), st.integers(0, 7)), max_size=30))
+def test_why_of_a_done_message_agrees_with_its_history(steps: list[tuple[str, int]]) -> None:
+    """What is kept of the events says the same as reading them all, after seeks and purges too."""
+    clock = ManualClock()
+    with open_queue("memory:", {"max_attempts": 2, "backoff_base_s": 0}, clock=clock) as queue:
+        ids: list[str] = []
+        leased: list[Any] = []
+        for verb, number in steps:
+            clock.advance(1)
+            match verb:
+                case "publish":
+                    ids.append(queue.enqueue(b"x", ttl=5 if number == 0 else None))
+                case "dequeue":
+                    queue.dequeue()
+                case "lease":
+                    leased += queue.lease(1)
+                case "ack" | "nack" if leased:
+                    message = leased.pop()
+                    with suppress(PenstockError):
+                        queue.ack([message]) if verb == "ack" else queue.nack([message])
+                case "cancel" if number < len(ids):
+                    queue.cancel(ids[number])
+                case "purge":
+                    queue.purge()
+                case "seek" if number < len(ids):
+                    queue.seek(id=ids[number])
+                case "expire":
+                    clock.advance(10)
+            for id_ in ids:
+                if queue.state(id_) == "done":
+                    told = [event.event for event in queue.history(id_)][-1]
+                    assert queue.why(id_).details["last_event"] == told

@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.errors import InvalidInput
-from penstock.tasks import Tasks, TasksWorker, TasksWorkerOptions
+from penstock.errors import InvalidInput, Unavailable
+from penstock.tasks import Tasks, TasksWorker, TasksWorkerOptions, worker
 from penstock.testing import in_memory
+from penstock.worker import Counts
 
 MONDAY = datetime(2026, 3, 23, tzinfo=UTC).timestamp()  # of the week in which DST begins
 
@@ -72,3 +73,40 @@ def test_what_cannot_run_by_itself_is_refused() -> None:
 
     with in_memory(tasks), pytest.raises(InvalidInput, match="61"):
         tasks.put_schedules()
+
+
+def test_a_worker_tries_to_put_its_schedules_until_the_broker_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "FIRST_PAUSE_S", 0.0)
+    with Tasks("memory:") as tasks:
+
+        @tasks.every(3600)
+        def beat() -> None: ...
+
+        put, calls = tasks.put_schedules, iter(range(3))
+
+        def unreachable_at_first() -> object:
+            if next(calls) < 2:
+                raise Unavailable("nobody listens")
+            return put()
+
+        monkeypatch.setattr(tasks, "put_schedules", unreachable_at_first)
+        TasksWorker(tasks, options=TasksWorkerOptions(idle_s=0)).run()
+        assert [one.name for one in tasks.queue().schedules()] == ["task.beat"]
+
+
+def test_a_stop_ends_the_tries_to_put_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Tasks("memory:") as tasks:
+
+        @tasks.every(3600)
+        def beat() -> None: ...
+
+        working = TasksWorker(tasks)
+
+        def unreachable() -> object:
+            working.stop()
+            raise Unavailable("nobody listens")
+
+        monkeypatch.setattr(tasks, "put_schedules", unreachable)
+        assert working.run() == Counts()

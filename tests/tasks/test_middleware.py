@@ -21,6 +21,8 @@ from penstock.tasks import (
     Enqueuing,
     TaskMiddleware,
     Tasks,
+    TasksWorker,
+    TasksWorkerOptions,
     TraceJobs,
 )
 from penstock.testing import in_memory
@@ -179,3 +181,79 @@ def test_a_span_around_each_attempt_is_linked_to_the_enqueuing(clock: ManualCloc
     assert span.attributes is not None
     assert span.attributes["penstock.task"] == "note"
     assert span.attributes["messaging.destination.name"] == "notes"
+
+
+class _Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class _Watch(TaskMiddleware):
+    """Notes what is called, and swallows errors if it is asked to."""
+
+    def __init__(self, *, swallows: bool) -> None:
+        self.swallows = swallows
+        self.seen: list[tuple[str, str]] = []
+
+    @contextmanager
+    def around_attempt(self, attempt: Attempt) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if not self.swallows:
+                raise
+
+    def on_done(self, attempt: Attempt) -> None:
+        self.seen.append(("done", ""))
+
+    def on_failed(self, attempt: Attempt, error: BaseException) -> None:
+        self.seen.append(("failed", type(error).__name__))
+
+    def on_dead(self, attempt: Attempt, error: BaseException) -> None:
+        self.seen.append(("dead", type(error).__name__))
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("runs", ["pending", "worker"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ZeroDivisionError("x"),
+        SystemExit("config missing"),
+        asyncio.CancelledError(),
+        GeneratorExit(),
+        _Unprintable(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_every_way_to_end_is_a_failure_with_its_error_hooks_and_log(
+    error: BaseException,
+    is_async: bool,
+    swallows: bool,
+    runs: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watch = _Watch(swallows=swallows)
+    tasks = Tasks("memory:", middleware=[watch], backoff_base_s=0)
+
+    def plain() -> None:
+        raise error
+
+    async def coroutine() -> None:
+        raise error
+
+    task = tasks.add(coroutine if is_async else plain, name="work", max_attempts=2)
+    with tasks:
+        job = task.enqueue()
+        if runs == "pending":
+            assert tasks.run_pending() == 2
+        else:
+            TasksWorker(tasks, options=TasksWorkerOptions(idle_s=0)).run()
+        name = type(error).__name__
+        assert job.state() == "dead"
+        assert name in job.retry_info().reason.partition("\n")[0]
+    assert watch.seen == [("failed", name), ("dead", name)]
+    ours = [one for one in caplog.records if one.name == "penstock.tasks"]
+    assert [one.levelname for one in ours] == ["WARNING", "ERROR"]
+    assert all(name in one.getMessage() for one in ours)

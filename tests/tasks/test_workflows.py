@@ -6,7 +6,8 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import InvalidInput, NoSuchMessage
-from penstock.tasks import GiveUp, Tasks, Workflow, chain, chord, group
+from penstock.queue import history
+from penstock.tasks import Discard, GiveUp, Tasks, Workflow, chain, chord, group
 from penstock.tasks.drawing import draw
 from tests.server.running import RunningServer
 
@@ -219,3 +220,36 @@ def _count(names: list[str]) -> int:
 
 def _double(n: int) -> int:
     return 2 * n
+
+
+@pytest.mark.parametrize("ending", ["done", "discarded", "cancelled"])
+def test_the_states_of_steps_that_ended_take_one_pass_over_the_events(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    read = 0
+    original = history.decode
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal read
+        read += 1
+        return original(*args, **kwargs)
+
+    @tasks.task
+    def one(n: int) -> int:
+        if ending == "discarded":
+            raise Discard("no")
+        return n
+
+    count = 100
+    run = group(*(one.s(n) for n in range(count))).enqueue()
+    if ending == "cancelled":
+        assert run.cancel() == count
+    else:
+        assert tasks.run_pending() == count
+    monkeypatch.setattr(history, "decode", counted)
+    wanted = "cancelled" if ending == "cancelled" else "done"
+    assert set(run.states().values()) == {wanted}
+    assert read <= 3 * count
+    before = read
+    run.states()
+    assert read == before  # what was read is known

@@ -8,7 +8,7 @@ import struct
 from penstock.codec import Entry
 from penstock.codec.layout import CONTENT_TYPE_TAG, MAX_ATTEMPTS_TAG, TENANT_TAG
 from penstock.ledger.json_files import TRANSACTION_TAG
-from penstock.queue.events import Event, EventType, decode, encode
+from penstock.queue.events import Event, EventType, decode, encode, names
 
 DEDUP = 1  # SHA-256 of the dedup id, and the end of its window
 MAX_ATTEMPTS = MAX_ATTEMPTS_TAG  # u32
@@ -45,6 +45,12 @@ def pack_carried(event: Event, next_event_seq: int) -> bytes:
     applied again, it changes nothing.
     """
     return _SETTLES.pack(next_event_seq, event.type) + encode(event)
+
+
+def may_carry(entry: Entry, seq: int) -> bool:
+    """Return whether a message may carry an event about another, or about itself."""
+    data = (entry.attributes or {}).get(SETTLES)
+    return entry.seq == seq or (data is not None and names(data[_SETTLES.size :], seq))
 
 
 def carried_in(entry: Entry) -> tuple[int, Event] | None:

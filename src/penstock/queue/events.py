@@ -261,6 +261,17 @@ def encode(event: Event) -> bytes:
     return head
 
 
+def names(body: bytes, seq: int) -> bool:
+    """Return whether the body of an event names a message. False if it cannot be read."""
+    if len(body) < _HEAD.size:
+        return False
+    count = _HEAD.unpack_from(body)[2]
+    runs = body[_HEAD.size : _HEAD.size + count * _RUN.size]
+    if len(runs) != count * _RUN.size:
+        return False
+    return any(first <= seq < first + n for first, n in _RUN.iter_unpack(runs))
+
+
 def decode(type_: int, body: bytes, *, timestamp_ns: int, event_seq: int) -> Event:
     """Return the event in an entry of the event log. Raise BadEntry if it cannot be read.
 

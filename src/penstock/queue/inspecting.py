@@ -396,8 +396,11 @@ class Inspecting:
         return Why(id_, group.name, state.name.lower(), code, sentence, details)
 
     def _reason_done(self, seq: int, group: int) -> tuple[str, str, Mapping[str, object]]:
-        last = deque(events_of(self._core.ledger, seq, group), maxlen=1)
-        what = last[0].type.name.lower() if last else "settled, or lies before the group's start"
+        ended_by = self._endings.last_event(group, seq)
+        if ended_by is None:  # by a purge or a seek, or the event is in a message only
+            last = deque(events_of(self._core.ledger, seq, group), maxlen=1)
+            ended_by = last[0].type if last else None
+        what = ended_by.name.lower() if ended_by else "settled, or lies before the group's start"
         return ("done", f"It is done: {what}.", {"last_event": what})
 
     def _reason(

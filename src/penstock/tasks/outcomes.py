@@ -7,6 +7,7 @@ from penstock.checking import Duration, check_seconds
 from penstock.queue.settings import YEARS_S
 from penstock.tasks.arguments import Unreadable
 from penstock.worker import Failed, TimeLimitExceeded
+from penstock.worker.outcomes import error_text
 
 if TYPE_CHECKING:
     from penstock.tasks.options import TaskOptions
@@ -59,7 +60,7 @@ def reason_of(error: BaseException) -> str:
     module = type(error).__module__
     if module not in ("builtins", "__main__") and not module.startswith("penstock."):
         name = f"{module}.{name}"  # as Python prints it
-    first = (f"{name}: {error}" if str(error) else name).replace("\n", " ")[:_MAX_FIRST_LINE_CHARS]
+    first = error_text(error, name).replace("\n", " ")[:_MAX_FIRST_LINE_CHARS]
     if isinstance(error, Retry | GiveUp | Unreadable):
         return first
     frames = [

@@ -24,6 +24,7 @@ from penstock.tasks.progress import Report
 from penstock.tasks.running import Runner
 from penstock.worker import Done, Failed, TimeLimitExceeded
 from penstock.worker.calling import OnEnd
+from penstock.worker.outcomes import error_text
 
 _JOIN_S = 5.0  # for a child that was told to end
 
@@ -72,7 +73,7 @@ def _serve(
             in_child=True,
         )
     except Exception as error:
-        connection.send(_Outcome(None, (), f"{type(error).__name__}: {error}"))
+        connection.send(_Outcome(None, (), error_text(error)))
         return
     connection.send(_Outcome(None, ()))
     with contextlib.suppress(EOFError, OSError):
@@ -88,8 +89,8 @@ def _serve(
                     done = runner.call(leased)
             except Failed as failed:
                 outcome = _Outcome((failed.reason, failed.delay_s, failed.dead), ())
-            except BaseException as error:  # SystemExit of a job
-                outcome = _Outcome((f"{type(error).__name__}: {error}", None, False), ())
+            except BaseException as error:
+                outcome = _Outcome((error_text(error), None, False), ())
             else:
                 outcome = _Outcome(None, () if done is None else _packed(done))
             with sending:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ from penstock.tasks.results import done_with
 from penstock.tasks.steps import fill_in, result_id
 from penstock.tasks.task import RunnableTask
 from penstock.worker import Done, Failed, TimeLimitExceeded
+from penstock.worker.outcomes import error_text
+from penstock.worker.settling import HandedBack, LeaseLost
 
 log = logging.getLogger("penstock.tasks")
 
@@ -70,16 +73,26 @@ class Runner:
             return None
         began_ns = _clock.monotonic_ns()
         token = set_current(attempt)
+        value, raised = None, None
         try:
             with self._middleware.around(attempt):
-                value = attempt.task.function(*attempt.args, **attempt.kwargs)
-                check_done(value)
-        except Exception as error:
-            self._raised(attempt, error, began_ns)
-            return None
+                try:
+                    value = attempt.task.function(*attempt.args, **attempt.kwargs)
+                    check_done(value)
+                except BaseException as error:
+                    raised = error  # also if a middleware swallows it
+                    raise
+        except BaseException as error:
+            raised = error
         finally:
             reset_current(token)
-        return self._returned(attempt, value, began_ns)
+        if raised is None:
+            return self._returned(attempt, value, began_ns)
+        is_in_main = threading.current_thread() is threading.main_thread()
+        if isinstance(raised, KeyboardInterrupt) and is_in_main and self._queue is not None:
+            raise raised  # Ctrl-C in `run_pending`; a child ignores it, so there the job raised it
+        self._raised(attempt, raised, began_ns)
+        return None
 
     async def call_async(self, message: LeasedMessage) -> Done | None:
         """Run a coroutine function. Return the outcome, or raise Failed."""
@@ -90,19 +103,30 @@ class Runner:
             return None
         began_ns = _clock.monotonic_ns()
         token = set_current(attempt)
+        value, raised = None, None
+        limit = asyncio.timeout(attempt.task.options.timeout_s)
         try:
             with self._middleware.around(attempt):
-                async with asyncio.timeout(attempt.task.options.timeout_s) as limit:
-                    value = await attempt.task.function(*attempt.args, **attempt.kwargs)
-                check_done(value)
-        except Exception as error:
-            if isinstance(error, TimeoutError) and limit.expired():
-                error = TimeLimitExceeded().with_traceback(error.__traceback__)
-            self._raised(attempt, error, began_ns)
-            return None
+                try:
+                    async with limit:
+                        value = await attempt.task.function(*attempt.args, **attempt.kwargs)
+                    check_done(value)
+                except BaseException as error:
+                    raised = error  # also if a middleware swallows it
+                    raise
+        except BaseException as error:
+            raised = error
         finally:
             reset_current(token)
-        return self._returned(attempt, value, began_ns)
+        if raised is None:
+            return self._returned(attempt, value, began_ns)
+        this = asyncio.current_task()
+        if isinstance(raised, asyncio.CancelledError) and this is not None and this.cancelling():
+            raise raised  # a stop or a lost lease; else the job raised it itself
+        if isinstance(raised, TimeoutError) and limit.expired():
+            raised = TimeLimitExceeded().with_traceback(raised.__traceback__)
+        self._raised(attempt, raised, began_ns)
+        return None
 
     def failed(self, message: LeasedMessage, error: Exception) -> Failed:
         """Return the outcome of an attempt that ended without one: its process is gone."""
@@ -112,7 +136,7 @@ class Runner:
                 self._raised(attempt, error, _clock.monotonic_ns())
         except Failed as failed:
             return failed
-        return Failed(f"{type(error).__name__}: {error}")
+        return Failed(error_text(error))
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -167,10 +191,12 @@ class Runner:
         self._middleware.done(attempt)
         return done_with(attempt, value)
 
-    def _raised(self, attempt: Attempt, error: Exception, began_ns: int) -> None:
+    def _raised(self, attempt: Attempt, error: BaseException, began_ns: int) -> None:
         """Return for a job that is done nevertheless; else raise Failed."""
+        if isinstance(error, HandedBack | LeaseLost):
+            raise error  # of the worker: there is no outcome
         if isinstance(error, Discard):
-            self._log(attempt, f"discarded ({error})", began_ns)
+            self._log(attempt, f"discarded ({error_text(error)})", began_ns)
             self._middleware.done(attempt)
             return
         options = attempt.task.options

@@ -6,14 +6,16 @@ instead: for work that needs cores, and to end what a thread cannot end.
 """
 
 import asyncio
+import logging
 import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from penstock.checking import check_number, check_whole, did_you_mean
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, TooManyRequests, Unavailable
 from penstock.tasks.pending import runner_of
 from penstock.tasks.places import max_attempts_of
 from penstock.tasks.processes import ProcessCaller
@@ -22,8 +24,10 @@ from penstock.tasks.registry import Tasks
 from penstock.tasks.running import Runner
 from penstock.worker import Counts, WorkerOptions
 from penstock.worker.calling import Caller, caller_of
-from penstock.worker.shift import Shift
+from penstock.worker.shift import FIRST_PAUSE_S, LONGEST_PAUSE_S, Shift
 from penstock.worker.stopping import StopButton
+
+log = logging.getLogger("penstock.tasks")
 
 _CHECKED_BY_WORKER = ("concurrency", "lease_s", "prefetch", "stop_s", "idle_s")
 
@@ -97,14 +101,15 @@ class TasksWorker:
     async def work(self, *, heed_signals: bool = False) -> Counts:
         """Do the same in a program that has an event loop of its own."""
         counts = Counts()
-        await asyncio.to_thread(self._tasks.put_schedules)
         with self._button.at_work(heed_signals=heed_signals):
-            while True:
+            await self._retried("the schedules could not be put", self._tasks.put_schedules)
+            while not self._button.asked.is_set():
                 before = asdict(counts)
                 await self._work_once(counts)
                 # A job of one queue may have enqueued another in a queue that was idle before.
-                if self._button.asked.is_set() or asdict(counts) == before:
-                    return counts
+                if asdict(counts) == before:
+                    break
+        return counts
 
     def stop(self) -> None:
         """Lease no more, let jobs finish within `stop_s`, and release the others.
@@ -112,6 +117,22 @@ class TasksWorker:
         Callable from any thread. A second call does not wait.
         """
         self._button.press()
+
+    async def _retried(self, failure: str, call: Callable[[], object]) -> bool:
+        """Call until the broker answers. Return False if a stop came first."""
+        asked, pause_s = asyncio.ensure_future(self._button.asked.wait()), FIRST_PAUSE_S
+        try:
+            while not asked.done():
+                try:
+                    await asyncio.to_thread(call)
+                    return True
+                except (Unavailable, TooManyRequests) as error:
+                    log.warning("%s; next try in %.1f s: %s", failure, pause_s, error)
+                await asyncio.wait([asked], timeout=pause_s)
+                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+            return False
+        finally:
+            asked.cancel()
 
     async def _work_once(self, counts: Counts) -> None:
         """Work on all queues until a stop, or until each was idle. If one fails, all stop."""
@@ -130,7 +151,9 @@ class TasksWorker:
             one.result()
 
     async def _work_on(self, name: str, counts: Counts) -> None:
-        await asyncio.to_thread(self._tasks.prepare, name)
+        prepare = partial(self._tasks.prepare, name)
+        if not await self._retried(f"the limits of queue {name} could not be set", prepare):
+            return
         opened = self._tasks.queue(name)
         most = await asyncio.to_thread(max_attempts_of, opened)
         queue = opened.for_tasks()

@@ -30,3 +30,17 @@ class Failed(Exception):
         self.reason = reason
         self.delay_s = delay_s
         self.dead = dead
+
+
+def error_text(error: BaseException, name: str | None = None) -> str:
+    """Return the type and text of an error, also if its `__str__` raises.
+
+    >>> error_text(ValueError("x")), error_text(KeyError())
+    ('ValueError: x', 'KeyError')
+    """
+    try:
+        text = str(error)
+    except Exception as raised:
+        text = f"its text cannot be read: __str__ raised {type(raised).__name__}"
+    name = name or type(error).__name__
+    return f"{name}: {text}" if text else name

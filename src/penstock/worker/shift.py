@@ -20,7 +20,7 @@ from penstock.queue.facade import AnyAsyncQueue
 from penstock.queue.settings import YEARS_S
 from penstock.worker.calling import Caller, Running
 from penstock.worker.options import MAX_HELD, WorkerOptions
-from penstock.worker.outcomes import Done, Failed
+from penstock.worker.outcomes import Done, Failed, error_text
 from penstock.worker.queues import name_of
 from penstock.worker.renewing import Renewing
 from penstock.worker.settling import Counts, HandedBack, LeaseLost, Settling, TimeLimitExceeded
@@ -28,8 +28,8 @@ from penstock.worker.stopping import StopButton
 
 log = logging.getLogger("penstock.worker")
 
-_FIRST_PAUSE_S = 0.5  # after the broker could not be reached; doubles
-_LONGEST_PAUSE_S = 30.0
+FIRST_PAUSE_S = 0.5  # after the broker could not be reached; doubles
+LONGEST_PAUSE_S = 30.0
 _GRACE_S = 1.0  # for handlers that were told that the stop waits no longer
 _AHEAD_S = 0.1  # of work that is leased ahead
 _AHEAD_BYTES = 4 << 20
@@ -163,7 +163,7 @@ class Shift:
     # -- leasing -----------------------------------------------------------------------------------
 
     async def _lease_and_call(self, asked: "asyncio.Future[Any]") -> None:
-        options, pause_s = self._options, _FIRST_PAUSE_S
+        options, pause_s = self._options, FIRST_PAUSE_S
         while not self._button.asked.is_set():
             room = self._room()
             if not room:
@@ -176,9 +176,9 @@ class Shift:
             except (Unavailable, TooManyRequests) as error:
                 log.warning("nothing could be leased; next try in %.1f s: %s", pause_s, error)
                 await asyncio.wait([asked], timeout=pause_s)
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
                 continue
-            pause_s = _FIRST_PAUSE_S
+            pause_s = FIRST_PAUSE_S
             if not leased and options.idle_s is not None:
                 # A call that fails may be delivered again: look once more after the last one.
                 if self._calls or self._waiting:
@@ -305,7 +305,7 @@ class Shift:
         if isinstance(failed, Failed):
             self._settling.nack(call, failed.reason, failed.delay_s, dead=failed.dead)
             return "failed"
-        reason = f"{type(error).__name__}: {error}"
+        reason = error_text(error)
         if isinstance(error, TimeLimitExceeded):
             reason = f"TimeLimitExceeded: not done within {call.limit_s:g} s"
         ids = ", ".join(message.id for message in call.messages)
