@@ -2,17 +2,22 @@
 
 import enum
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock.tasks import Tasks
+from penstock.tasks import Tasks, chain
+from penstock.tasks.arguments import Arguments
 
 
 class Colour(enum.Enum):
@@ -144,3 +149,110 @@ def test_a_large_number_of_arguments_that_nest_too_deep_is_refused(tasks: Tasks)
         deep = [deep]
     with pytest.raises(InvalidInput):
         task.enqueue(deep)  # type: ignore[arg-type]
+
+
+@dataclass(eq=False)
+class Reading:
+    """Without `__eq__`, and with a field that takes any sequence."""
+
+    value: float | None
+    tags: Sequence[str] = ()
+
+
+CHANGED: list[tuple[Any, Any]] = [
+    (float | None, math.nan),
+    (float | None, -math.inf),
+    (list[float | None], [1.0, math.nan]),
+    (str, b"secret"),
+    (bytes, "c2VjcmV0"),
+    (dict[str, object], {"x": math.nan}),
+    (dict[str, object], {"x": b"1"}),
+    (dict[str, object], {"x": (1, 2)}),
+    (dict[str, int], {1: 2}),
+    (list, [(1,)]),
+    (list[object], [date(2026, 1, 1)]),
+    (Reading, Reading(math.nan)),
+    (list[Reading], [Reading(1.0), Reading(math.inf)]),
+]
+
+
+def task_with(kind: Any) -> Callable[..., None]:
+    def take(first: Any = None, *, value: Any) -> None: ...
+
+    take.__annotations__["value"] = kind
+    return take
+
+
+@pytest.mark.parametrize(("kind", "value"), CHANGED)
+def test_an_argument_that_would_arrive_changed_is_refused(
+    tasks: Tasks, kind: Any, value: Any
+) -> None:
+    task = tasks.task(task_with(kind))
+    with pytest.raises(InvalidInput, match="would not come back"):
+        task.enqueue(value=value)
+    assert tasks.queue().stats().published == 0
+
+
+@pytest.mark.parametrize(("kind", "value"), CHANGED)
+def test_an_argument_of_a_step_that_would_arrive_changed_is_refused(
+    tasks: Tasks, kind: Any, value: Any
+) -> None:
+    first, second = tasks.task(add), tasks.task(task_with(kind))
+    with pytest.raises(InvalidInput, match="would not come back"):
+        chain(first.s(1), second.s(value=value)).enqueue()
+    assert tasks.queue().stats().published == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Sequence[int], (1, 2)),
+        (tuple[int, str], [1, "a"]),
+        (float, 1),
+        (date, "2026-05-01"),
+        (Colour, "red"),
+        (bytes, b"x"),
+        (Decimal, Decimal("NaN")),
+        (Decimal, Decimal("sNaN")),
+        (Address, {"street": "High Street"}),
+        (Reading, Reading(1.5, ("a", "b"))),
+        (dict[str, Reading], {"a": Reading(None)}),
+        # In the hour that the clock repeats, `==` between two time zones is never true.
+        (datetime, datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))),
+    ],
+)
+def test_an_argument_that_its_annotation_takes_is_accepted(kind: Any, value: Any) -> None:
+    arguments = Arguments("take", task_with(kind))
+    for data in (
+        arguments.encode((), {"value": value}),
+        arguments.encode_partly((1.5,), {"value": value}, float)[0],
+    ):
+        (_, read) = arguments.decode(data)
+        assert isinstance(read["value"], getattr(kind, "__origin__", kind))
+
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats()
+    | st.text()
+    | st.binary(),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.text(), inner)
+        | st.tuples(inner, inner)
+        | st.sets(st.integers())
+    ),
+    max_leaves=8,
+)
+
+
+@given(plain)
+def test_an_untyped_value_is_refused_or_arrives_equal(value: Any) -> None:
+    arguments = Arguments("take", task_with(Any))
+    try:
+        data = arguments.encode((), {"value": value})
+    except InvalidInput:
+        return
+    assert arguments.decode(data)[1]["value"] == value

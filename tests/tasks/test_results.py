@@ -1,8 +1,11 @@
 """Results are kept with the ack: found by the job's id, exact over a crash, and never delivered."""
 
 import asyncio
+import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +82,58 @@ def test_a_result_that_is_too_large_or_no_json_does_not_fail_the_job(tasks: Task
         odd.result()
     assert fits.result() == "x" * 60_000
     assert large.state() == "done"
+
+
+RETURNED: dict[str, tuple[Any, object]] = {
+    "nan": (float | None, math.nan),
+    "untyped nan": (Any, {"x": [math.inf]}),
+    "bytes as text": (str, b"secret"),
+    "text as bytes": (bytes, "c2VjcmV0"),
+    "untyped bytes": (Any, [b"x"]),
+    "float": (float, 1.5),
+    "bytes": (bytes, b"x"),
+    "tuple": (tuple[int, int], (1, 2)),
+    "untyped tuple": (Any, (1, [2])),
+    "untyped date": (Any, date(2026, 5, 1)),
+    "untyped report": (Any, [Report(1)]),
+    "sequence": (Sequence[int], (1, 2)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("nan", None),
+        ("untyped nan", None),
+        ("bytes as text", None),
+        ("text as bytes", None),
+        ("untyped bytes", None),
+        ("float", 1.5),
+        ("bytes", b"x"),
+        ("tuple", (1, 2)),
+        ("untyped tuple", [1, [2]]),
+        ("untyped date", "2026-05-01"),
+        ("untyped report", [{"pages": 1}]),
+        ("sequence", [1, 2]),
+    ],
+)
+def test_a_result_that_would_come_back_changed_is_not_kept(
+    tasks: Tasks, name: str, expected: object
+) -> None:
+    kind, value = RETURNED[name]
+
+    def make() -> Any:
+        return value
+
+    make.__annotations__["return"] = kind
+    job = tasks.add(make, keep_result_s=60).enqueue()
+    tasks.run_pending()
+    assert job.state() == "done"
+    if expected is None:
+        with pytest.raises(NoResult, match="would not come back"):
+            job.result()
+    else:
+        assert job.result() == expected
 
 
 def test_a_job_that_failed_has_its_reason_instead(tasks: Tasks) -> None:

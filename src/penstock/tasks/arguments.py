@@ -1,13 +1,14 @@
 """Arguments and results of a task as JSON, by the annotations of its function.
 
 Arguments travel by name, so a function may get new parameters that have defaults. They are encoded
-and read again, as a worker will read them, before anything is published. So what does not fit is
-refused where the mistake is.
+and read again, as a worker will read them, before anything is published. So what does not fit, or
+would arrive as something else, is refused where the mistake is.
 """
 
 import inspect
 from collections.abc import Callable
 from functools import cached_property
+from reprlib import repr as short
 from types import GenericAlias
 from typing import Any, TypeVar, get_type_hints
 
@@ -15,6 +16,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from penstock.errors import InvalidInput
+from penstock.tasks.round_trip import is_as_given, is_as_returned
 
 V = TypeVar("V")
 
@@ -102,13 +104,9 @@ class Arguments:
             ) from None
 
     @cached_property
-    def _untyped(self) -> tuple[str, ...]:
-        """Names of parameters without a type: what comes back must be what was given."""
-        return tuple(
-            name
-            for name, parameter in self._signature.parameters.items()
-            if parameter.kind not in _VARIADIC and self._hints.get(name, Any) is Any
-        )
+    def _kinds(self) -> dict[str, Any]:
+        """The type of each parameter, as it is decoded."""
+        return {field.name: field.type for field in msgspec.structs.fields(self._struct)}
 
     @cached_property
     def _is_variadic(self) -> bool:
@@ -133,12 +131,8 @@ class Arguments:
                 f"the arguments do not fit task {self._name!r}: {error}. They travel as JSON, by "
                 f"the annotations of the function"
             ) from None
-        for name in self._untyped:
-            if getattr(read, name) != getattr(given, name):
-                raise InvalidInput(
-                    f"argument {name!r} of task {self._name!r} would not come back from JSON as it "
-                    f"is, {getattr(given, name)!r}: annotate the parameter with its type"
-                )
+        for name in self._kinds:
+            self._check_as_given(name, getattr(given, name), getattr(read, name))
         return data
 
     def encode_partly(
@@ -156,15 +150,24 @@ class Arguments:
         known = {name: value for name, value in bound.items() if name not in found}
         if not found:
             return self.encode(args, kwargs), {}
-        kinds = {field.name: field.type for field in msgspec.structs.fields(self._struct)}
         for name, value in known.items():
             try:
-                msgspec.json.decode(encode_json(value), type=kinds[name])
+                read = msgspec.json.decode(encode_json(value), type=self._kinds[name])
             except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
                 raise InvalidInput(
                     f"argument {name!r} does not fit task {self._name!r}: {error}"
                 ) from None
+            self._check_as_given(name, value, read)
         return encode_json(known), found
+
+    def _check_as_given(self, name: str, given: Any, read: Any) -> None:
+        """Raise InvalidInput if a worker would read another value than was given."""
+        if not is_as_given(given, read, self._kinds[name]):
+            raise InvalidInput(
+                f"argument {name!r} of task {self._name!r} would not come back from JSON as it is, "
+                f"{short(given)}, but as {short(read)}: annotate the parameter with its type, or "
+                f"give a value that JSON has (it has no NaN, infinity or bytes)"
+            )
 
     def decode(self, data: bytes | msgspec.Raw) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and named arguments. Raise Unreadable if they do not fit."""
@@ -194,3 +197,19 @@ class Arguments:
         """Reads a result by the annotation of the return value."""
         kind = self._hints.get("return", Any)
         return msgspec.json.Decoder(Any if kind is None else kind)
+
+    def encode_result(self, value: Any) -> bytes:
+        """Return a result as JSON. Raise ValueError if it would come back as something else."""
+        try:
+            data = encode_json(value)
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"it is not JSON: {error}") from None
+        try:
+            read = self.result_decoder.decode(data)
+        except (msgspec.MsgspecError, InvalidInput, TypeError):
+            read = msgspec.json.decode(data)  # the annotation is wrong, as `result` will say
+        if not is_as_returned(value, read):
+            raise ValueError(
+                f"it would not come back from JSON as it is, {short(value)}, but as {short(read)}"
+            )
+        return data

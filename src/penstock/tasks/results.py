@@ -8,10 +8,7 @@ due at the moment when it expires.
 
 from typing import Any
 
-from msgspec import MsgspecError
-
 from penstock.model import NewMessage
-from penstock.tasks.arguments import encode_json
 from penstock.tasks.context import Attempt
 from penstock.tasks.envelope import pack_result
 from penstock.tasks.options import MAX_RESULT_BYTES
@@ -28,11 +25,11 @@ def done_with(attempt: Attempt, value: Any) -> Done | None:
     if not attempt.keep_result_s:
         return None
     try:
-        data, error = encode_json(value), ""
+        data, error = attempt.task.arguments.encode_result(value), ""
         if len(data) > MAX_RESULT_BYTES:
             error = f"it has {len(data)} bytes; at most {MAX_RESULT_BYTES} are kept"
-    except (MsgspecError, TypeError, ValueError, RecursionError) as raised:
-        error = f"it is not JSON: {raised}"
+    except ValueError as raised:
+        error = str(raised)
     payload = pack_result(attempt.id, b"null" if error else data, error)
     return Done(
         emit=[
