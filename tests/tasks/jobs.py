@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from threading import Event
 
 from penstock.tasks import GiveUp, Tasks, current
@@ -37,3 +38,8 @@ def refuse() -> None:
 @tasks.task
 def report() -> None:
     current().progress(0.5, "half")
+
+
+@tasks.task(max_attempts=1)
+def leave() -> None:
+    sys.exit("config missing")

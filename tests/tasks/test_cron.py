@@ -1,6 +1,7 @@
 """Tasks that run by themselves: at the times of a cron expression, or at an interval."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -68,12 +69,6 @@ def test_what_cannot_run_by_itself_is_refused() -> None:
 
     assert list(tasks) == [] and tasks.schedules == []
 
-    @tasks.cron("61 0 * * *")
-    def never() -> None: ...
-
-    with in_memory(tasks), pytest.raises(InvalidInput, match="61"):
-        tasks.put_schedules()
-
 
 def test_a_worker_tries_to_put_its_schedules_until_the_broker_answers(
     monkeypatch: pytest.MonkeyPatch,
@@ -110,3 +105,27 @@ def test_a_stop_ends_the_tries_to_put_schedules(monkeypatch: pytest.MonkeyPatch)
 
         monkeypatch.setattr(tasks, "put_schedules", unreachable)
         assert working.run() == Counts()
+
+
+def test_a_wrong_schedule_is_refused_where_it_is_written_with_the_name_of_its_task() -> None:
+    tasks = Tasks("memory:")
+
+    def report() -> None: ...
+
+    wrong: list[tuple[str, Any]] = [
+        ("needs an interval in seconds: @tasks.every", lambda: tasks.every(report)),  # type: ignore[arg-type]
+        ("needs an expression: @tasks.cron", lambda: tasks.cron(report)),  # type: ignore[arg-type]
+        ("task 'report': cron is '61", lambda: tasks.cron("61 * * * *")(report)),
+        ("task 'report': every_s", lambda: tasks.every(0)(report)),
+        ("task 'report': .*zone", lambda: tasks.cron("* * * * *", timezone="Mars")(report)),
+        ("timezone=", lambda: tasks.cron("* * * * *", time_zone="UTC")(report)),  # type: ignore[call-arg]
+        ("at most 59 characters", lambda: tasks.every(5, name="x" * 60)(report)),
+        ("no ':'", lambda: tasks.every(5, name="a:b")(report)),
+    ]
+    for says, call in wrong:
+        with pytest.raises(InvalidInput, match=says):
+            call()
+    assert (list(tasks), tasks.schedules) == ([], [])
+    tasks.every(5, name="x" * 59)(report)
+    with tasks:
+        assert len(tasks.put_schedules()) == 1

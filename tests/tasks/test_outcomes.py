@@ -121,7 +121,7 @@ def test_arguments_that_cannot_be_read_are_a_dead_letter_with_that_reason(tasks:
     def welcome(user_id: int) -> None: ...
 
     queue = tasks.queue()
-    for args in ({"user_id": "x"}, {"user_id": 1, "who": 2}, {}):
+    for args in ({"user_id": "x"}, {}, [1]):
         id_ = queue.enqueue({"v": 1, "task": "welcome", "args": args})
         tasks.run_pending()
         info = queue.retry_info(id_)
@@ -149,6 +149,19 @@ def test_a_task_or_version_that_a_newer_worker_may_know_is_tried_again(tasks: Ta
         id_ = queue.enqueue(payload)
         tasks.run_pending()
         assert queue.retry_info(id_).state == "scheduled"
+
+
+def test_an_argument_that_a_newer_worker_may_take_is_tried_again(tasks: Tasks) -> None:
+    """A rolling deploy: the producer has the new code, this worker has the old."""
+
+    @tasks.task
+    def pay(user: int) -> None: ...
+
+    id_ = tasks.queue().enqueue({"v": 1, "task": "pay", "args": {"user": 1, "currency": "USD"}})
+    tasks.run_pending()
+    info = tasks.queue().retry_info(id_)
+    assert info.state == "scheduled"
+    assert "no parameter 'currency'; a newer worker may run it" in info.reason
 
 
 def test_a_coroutine_function_is_a_task_too(tasks: Tasks) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.tasks import Tasks
+from penstock.tasks.arguments import Arguments
 
 
 @pytest.mark.parametrize("kind", ["memory", "directory", "shared", "broker", "broker over gRPC"])
@@ -49,3 +50,32 @@ def test_bad_options_are_refused(tasks: Tasks) -> None:
     assert task.with_options(unique="waiting").enqueue().is_duplicate is False
     with pytest.raises(TypeError, match="unique_key needs"):
         tasks.add(lambda: None, name="d").with_options(unique_key="x")
+
+
+def test_equal_arguments_are_the_same_however_they_are_written(tasks: Tasks) -> None:
+    @tasks.task(unique_for_s=100)
+    def find(
+        words: set[str], limits: dict[str, int], scale: float = 1, *, mark: str = ""
+    ) -> None: ...
+
+    first = find.enqueue({"ann", "bob", "carl"}, {"a": 1, "b": 2})
+    same = [
+        find.enqueue({"carl", "bob", "ann"}, {"b": 2, "a": 1}),
+        find.enqueue(limits={"a": 1, "b": 2}, words={"ann", "bob", "carl"}, scale=1.0),
+        find.enqueue({"ann", "bob", "carl"}, {"a": 1, "b": 2}, 1),
+    ]
+    assert [job.id for job in same] == [first.id] * 3
+    assert not find.enqueue({"ann", "bob"}, {"a": 1, "b": 2}).is_duplicate
+    assert not find.enqueue({"ann", "bob", "carl"}, {"a": 1, "b": 2}, 2).is_duplicate
+
+
+def test_the_digest_of_a_set_does_not_depend_on_the_order_of_its_items() -> None:
+    def find(words: set[str]) -> None: ...
+
+    arguments = Arguments("find", find)
+    assert arguments.normalised(b'{"words":["b","a","c"]}') == b'{"words":["a","b","c"]}'
+
+    def several(items: set[int | str]) -> None: ...
+
+    mixed = Arguments("several", several)
+    assert mixed.normalised(b'{"items":[1,"a"]}') != mixed.normalised(b'{"items":[1,"b"]}')

@@ -232,3 +232,22 @@ def test_a_child_that_cannot_import_the_tasks_fails_the_job() -> None:
         job = jobs.whoami.with_options(max_attempts=1).enqueue(1)
         assert run(tasks, "tests.tasks.jobs:missing", processes=1) == Counts(failed=1)
         assert "could not import the tasks" in job.retry_info().reason
+
+
+def test_what_child_processes_log_is_logged_by_the_worker(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "penstock.tasks")
+    with fresh() as tasks:
+        fine, bad = jobs.whoami.enqueue(1), jobs.leave.enqueue()
+        run(tasks, TARGET, processes=1)
+        assert tasks.job(bad.id).retry_info().reason.startswith("SystemExit: config missing")
+    ours = [one for one in caplog.records if one.name == "penstock.tasks"]
+    assert [
+        (one.levelname, one.getMessage().split("\n")[0].partition(" in ")[0]) for one in ours
+    ] == [
+        ("DEBUG", f"whoami {fine.id} done"),
+        (
+            "ERROR",
+            f"leave {bad.id} failed, attempt 1 of 1; it is a dead letter: "
+            f"SystemExit: config missing",
+        ),
+    ]

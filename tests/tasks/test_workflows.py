@@ -142,6 +142,11 @@ def test_what_cannot_be_a_workflow_is_refused_and_nothing_is_published(flows: Ta
     elsewhere = flows.add(lambda: None, name="elsewhere", queue="other")
     flow = Workflow()
     first = flow.step("a", flows["fetch"].s(1))
+    other = Workflow().step("a", flows["fetch"].s(2))  # of the same name
+
+    def after(steps: Any, **options: Any) -> object:
+        return flow.step("b", flows["fetch"].s(1), after=steps, **options)
+
     wrong: list[tuple[str, Any]] = [
         ("already", lambda: flow.step("a", flows["fetch"].s(1))),
         ("one queue", lambda: flow.step("b", elsewhere.s())),
@@ -153,6 +158,11 @@ def test_what_cannot_be_a_workflow_is_refused_and_nothing_is_published(flows: Ta
             lambda: flow.step("b", flows["total"].s(first.result), after_failed="run"),
         ),
         ("after no other step", lambda: flow.step("b", flows["fetch"].s(1), after_failed="run")),
+        ("after_failed of step 'b' is 'ignore'", lambda: after(first, after_failed="ignore")),
+        ("'b' has 'a'; it must have steps", lambda: after(["a"])),
+        ("'b' has 'a'; it must have steps", lambda: after("a")),
+        ("'b' is after 'a', a step of another", lambda: after(other)),
+        ("another workflow", lambda: flow.step("b", flows["total"].s(other.result))),
         ("no steps", lambda: Workflow().enqueue()),
         ("id is", lambda: flow.enqueue(id="")),
         ("chord", lambda: chord([], flows["show"].s())),

@@ -7,6 +7,7 @@ would arrive as something else, is refused where the mistake is.
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from reprlib import repr as short
 from types import GenericAlias
@@ -24,10 +25,17 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 encode_json = msgspec.json.Encoder(decimal_format="string", uuid_format="canonical").encode
+_encode_sorted = msgspec.json.Encoder(
+    decimal_format="string", uuid_format="canonical", order="deterministic"
+).encode
 
 
 class Unreadable(Exception):
     """The arguments in a message do not fit the function. Another attempt would not either."""
+
+
+class UnknownArgument(Exception):
+    """A message has an argument that the function does not take: it may be of newer code."""
 
 
 class Arguments:
@@ -170,10 +178,18 @@ class Arguments:
             )
 
     def decode(self, data: bytes | msgspec.Raw) -> tuple[list[Any], dict[str, Any]]:
-        """Return positional and named arguments. Raise Unreadable if they do not fit."""
+        """Return positional and named arguments. Raise Unreadable if they do not fit.
+
+        Raise UnknownArgument if the function does not take all of them.
+        """
         try:
             read = self._decoder.decode(data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            if unknown := self._unknown_in(data):
+                raise UnknownArgument(
+                    f"the arguments do not fit task {self._name!r}: the function of this worker "
+                    f"has no parameter {unknown!r}; a newer worker may run it"
+                ) from None
             raise Unreadable(f"the arguments do not fit task {self._name!r}: {error}") from None
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
@@ -191,6 +207,40 @@ class Arguments:
             else:
                 kwargs[parameter.name] = value
         return args, kwargs
+
+    def _unknown_in(self, data: bytes | msgspec.Raw) -> str | None:
+        """Return the first argument that the function does not take; None if it takes all."""
+        try:
+            given = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        return next((name for name in given if name not in self._signature.parameters), None)
+
+    def normalised(self, data: bytes) -> bytes:
+        """Return encoded arguments so that equal ones are equal: with defaults, and sorted.
+
+        >>> def search(words: set[str], limit: int = 10) -> None: ...
+        >>> arguments = Arguments("search", search)
+        >>> arguments.normalised(b'{"limit":10,"words":["b","a"]}')
+        b'{"limit":10,"words":["a","b"]}'
+        >>> arguments.normalised(b'{"words":["a","b"]}')
+        b'{"limit":10,"words":["a","b"]}'
+        """
+        args, kwargs = self.decode(data)
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        with suppress(msgspec.MsgspecError, TypeError, ValueError, RecursionError, Unreadable):
+            args, kwargs = self.decode(encode_json(bound.arguments))  # 1 is 1.0 by its type
+            bound = self._signature.bind(*args, **kwargs)
+        found = {}
+        for name, value in bound.arguments.items():
+            for encode in (_encode_sorted, encode_json):  # a set of several types has no order
+                try:
+                    found[name] = msgspec.Raw(encode(value))
+                    break
+                except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+                    continue  # last: a default that is not JSON, which no call can give
+        return _encode_sorted(found)
 
     @cached_property
     def result_decoder(self) -> Any:

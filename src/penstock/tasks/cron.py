@@ -5,11 +5,14 @@ is one job, over restarts and kills: the queue publishes it, see `queue.firing`.
 """
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from penstock.checking import Duration
 from penstock.errors import InvalidInput
+from penstock.names import is_name
 from penstock.operations.scheduling import Schedule, ScheduleState
+from penstock.queue.schedule_times import times_of
 
 if TYPE_CHECKING:
     from penstock.tasks.registry import Tasks
@@ -48,9 +51,20 @@ class TaskSchedule:
                 f"task {task.name!r} runs by a schedule, so all its parameters need defaults: "
                 f"{error}"
             ) from None
+        if not is_name("schedule", f"{_PREFIX}{task.name}"):
+            raise InvalidInput(
+                f"task {task.name!r} runs by a schedule, so its name has at most 59 characters "
+                f"and no ':', and does not end with '.': give another name="
+            )
         timing: Any = {"cron": cron, "every_s": every_s, "time_zone": time_zone}
         message = task.message_of(encoded)
-        return cls(task, Schedule(f"{_PREFIX}{task.name}", message, misfire=misfire, **timing))
+        try:
+            schedule = Schedule(f"{_PREFIX}{task.name}", message, misfire=misfire, **timing)
+            if every_s is not None or find_spec("cronsim") is not None:
+                times_of(schedule, 0)  # else the process that has the queue refuses what is wrong
+        except InvalidInput as error:
+            raise InvalidInput(f"task {task.name!r}: {error}") from None
+        return cls(task, schedule)
 
 
 def put_schedules(tasks: "Tasks") -> list[ScheduleState]:

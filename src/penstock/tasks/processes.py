@@ -7,8 +7,10 @@ dies, by a fault or for lack of memory, only its job fails.
 
 import asyncio
 import contextlib
+import logging
 import signal
 from collections.abc import Callable
+from logging.handlers import QueueHandler
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -25,6 +27,8 @@ from penstock.tasks.running import Runner
 from penstock.worker import Done, Failed, TimeLimitExceeded
 from penstock.worker.calling import OnEnd
 from penstock.worker.outcomes import error_text
+
+log = logging.getLogger("penstock.tasks")
 
 _JOIN_S = 5.0  # for a child that was told to end
 
@@ -53,16 +57,34 @@ class ProcessDied(Exception):
 # -- in the child ----------------------------------------------------------------------------------
 
 
+class _ToParent(QueueHandler):
+    """Sends log records to the parent, which logs them as its own."""
+
+    def __init__(self, send: Callable[[object], None]) -> None:
+        super().__init__(None)  # type: ignore[arg-type]
+        self._send = send
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        self._send(record)
+
+
 def _serve(
-    connection: Connection, target: str, queue_name: str, queue_max_attempts: int | None
+    connection: Connection,
+    target: str,
+    queue_name: str,
+    queue_max_attempts: int | None,
+    log_level: int,
 ) -> None:
     """Run jobs until the connection is closed. The main function of a child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: the parent stops
     sending = Lock()  # a job may report its progress in several threads
 
-    def report(_: LeasedMessage, said: Said) -> None:
+    def send(said: object) -> None:
         with sending:
             connection.send(said)
+
+    def report(_: LeasedMessage, said: Said) -> None:
+        send(said)
 
     try:
         runner = runner_of(
@@ -75,6 +97,9 @@ def _serve(
     except Exception as error:
         connection.send(_Outcome(None, (), error_text(error)))
         return
+    log.addHandler(_ToParent(send))
+    log.setLevel(log_level)
+    log.propagate = False
     connection.send(_Outcome(None, ()))
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -93,8 +118,7 @@ def _serve(
                 outcome = _Outcome((error_text(error), None, False), ())
             else:
                 outcome = _Outcome(None, () if done is None else _packed(done))
-            with sending:
-                connection.send(outcome)
+            send(outcome)
 
 
 def _packed(done: Done) -> tuple[tuple[bytes, dict[str, Any]], ...]:
@@ -128,7 +152,7 @@ class ProcessCaller:
         self.room = count
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[_RunningJob | None] = SimpleQueue()
-        arguments = (target, queue_name, queue_max_attempts)
+        arguments = (target, queue_name, queue_max_attempts, log.getEffectiveLevel())
         self._seats = [
             _Seat(arguments, self._inbox, runner, report, self._ended) for _ in range(count)
         ]
@@ -217,7 +241,7 @@ class _Seat:
 
     def __init__(
         self,
-        arguments: tuple[str, str, int | None],
+        arguments: tuple[str, str, int | None, int],
         inbox: "SimpleQueue[_RunningJob | None]",
         runner: Runner,
         report: Report,
@@ -277,9 +301,12 @@ class _Seat:
                 self._process.kill()
                 self._end_process()
                 raise TimeLimitExceeded
-            said: _Outcome | Said = connection.recv()
+            said: _Outcome | Said | logging.LogRecord = connection.recv()
             if isinstance(said, _Outcome):
                 return said
+            if isinstance(said, logging.LogRecord):
+                log.handle(said)
+                continue
             self._report(job.leased, said)
 
     def _connected(self) -> Connection:

@@ -175,6 +175,12 @@ class Tasks:
 
         `misfire` says what happens to ticks that were missed: "skip", "once" or "all".
         """
+        if callable(expression):
+            raise InvalidInput(
+                f"@tasks.cron over {expression!r} needs an expression: @tasks.cron('0 6 * * *')"
+            )
+        if "time_zone" in options:
+            raise InvalidInput("cron has no option time_zone; it is timezone= here")
         timing = {"cron": expression, "every_s": None, "time_zone": timezone, "misfire": misfire}
         return _TaskDecorator(self, options, timing)
 
@@ -182,6 +188,10 @@ class Tasks:
         self, every_s: Duration, *, misfire: str = "once", **options: Unpack[TaskKeywords]
     ) -> _TaskDecorator:
         """Make a function a task that runs at an interval, from 1 second on."""
+        if callable(every_s):
+            raise InvalidInput(
+                f"@tasks.every over {every_s!r} needs an interval in seconds: @tasks.every(60)"
+            )
         timing = {"cron": None, "every_s": every_s, "time_zone": None, "misfire": misfire}
         return _TaskDecorator(self, options, timing)
 

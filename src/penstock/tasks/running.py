@@ -10,7 +10,7 @@ from penstock.clock import SystemClock
 from penstock.model import LeasedMessage
 from penstock.queue.facade import AnyQueue
 from penstock.queue.handlers import check_done
-from penstock.tasks.arguments import Unreadable
+from penstock.tasks.arguments import UnknownArgument, Unreadable
 from penstock.tasks.context import Attempt, reset_current, set_current
 from penstock.tasks.envelope import VERSION, Envelope, unpack
 from penstock.tasks.middleware import MiddlewareStack
@@ -180,6 +180,8 @@ class Runner:
             args, kwargs = task.arguments.decode(envelope.args)
         except Unreadable as error:
             raise _refused(message, str(error), dead=True) from None
+        except UnknownArgument as error:
+            raise _refused(message, str(error)) from None
         most = message.message.max_attempts or self._queue_max_attempts
         key = result_id(envelope.flow.id, envelope.flow.step) if envelope.flow else ""
         return Attempt(task, message, args, kwargs, most, envelope.keep_s, key, report=self._report)

@@ -34,6 +34,7 @@ def flow_id(flow: str) -> str:
 class ResultOf:
     """Stands for the result of a step, or the list of results of several, in arguments."""
 
+    flow: object  # the workflow of the steps
     steps: tuple[str, ...]
     is_list: bool = False
 

@@ -111,7 +111,7 @@ class Enqueues(Generic[P, T]):
         """Return the dedup id of a unique job: by its key, or else by its arguments."""
         if key is not None:
             return f"penstock.unique:{self.name}:key:{key}"
-        digest = hashlib.sha256(encoded).hexdigest()
+        digest = hashlib.sha256(self.arguments.normalised(encoded)).hexdigest()
         return f"penstock.unique:{self.name}:args:{digest}"
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.checking import Duration, as_seconds, check_number
+from penstock.checking import Duration, as_seconds, check_choice, check_number
 from penstock.errors import InvalidInput
 from penstock.model import NewMessage
+from penstock.queue.after import AFTER_FAILED
 from penstock.tasks.envelope import VERSION, Flow, Plan, PlannedStep, pack_step
 from penstock.tasks.options import MAX_KEEP_RESULT_S
 from penstock.tasks.run import WorkflowRun
@@ -36,16 +37,17 @@ _MAX_ID_CHARACTERS = 200
 class Step:
     """A step of a workflow, as the steps after it name it."""
 
-    __slots__ = ("name", "number")
+    __slots__ = ("flow", "name", "number")
 
-    def __init__(self, name: str, number: int) -> None:
+    def __init__(self, flow: "Workflow", name: str, number: int) -> None:
+        self.flow = flow
         self.name = name
         self.number = number
 
     @property
     def result(self) -> Any:
         """Stands for what the step returns, in the arguments of a later step."""
-        return ResultOf((self.name,))
+        return ResultOf(self.flow, (self.name,))
 
 
 class Workflow:
@@ -83,7 +85,7 @@ class Workflow:
         name: str,
         call: Signature,
         *,
-        after: Iterable[Step] = (),
+        after: Step | Iterable[Step] = (),
         after_failed: str | None = None,
     ) -> Step:
         """Add a step. It runs after those whose results it takes, and after those in `after`.
@@ -105,27 +107,32 @@ class Workflow:
                 f"{self._queue_name!r}: the steps of a workflow are in one queue, so that they are "
                 f"published in one write"
             )
+        if after_failed is not None:
+            check_choice(f"after_failed of step {name!r}", after_failed, AFTER_FAILED)
         data, inputs = call.split()
         if inputs and after_failed == "run":
             raise InvalidInput(
                 f"step {name!r} takes results, so it cannot run after a failed step: leave "
                 f"after_failed out, or the results"
             )
-        before = {self._number(step) for one in inputs.values() for step in one.steps}
-        for one in after:
-            before.add(self._number(one.name))
+        earlier = [(one.flow, step) for one in inputs.values() for step in one.steps]
+        for one in [after] if isinstance(after, Step | str) else after:
+            if not isinstance(one, Step):
+                raise InvalidInput(
+                    f"after of step {name!r} has {one!r}; it must have steps, as step() returned "
+                    f"them"
+                )
+            earlier.append((one.flow, one.name))
+        for flow, step in earlier:
+            if flow is not self:
+                raise InvalidInput(f"step {name!r} is after {step!r}, a step of another workflow")
+        before = {self._numbers[step] for _, step in earlier}
         if after_failed is not None and not before:
             raise InvalidInput(f"step {name!r} has after_failed, and comes after no other step")
         self._tasks, self._queue_name = call.task.tasks, options.queue
         self._numbers[name] = len(self._steps)
         self._steps.append((call, data, inputs, sorted(before), after_failed))
-        return Step(name, self._numbers[name])
-
-    def _number(self, name: str) -> int:
-        try:
-            return self._numbers[name]
-        except KeyError:
-            raise InvalidInput(f"{name!r} is a step of another workflow") from None
+        return Step(self, name, self._numbers[name])
 
     def enqueue(self, *, id: str | None = None) -> WorkflowRun:
         """Publish all steps in one write.
@@ -213,7 +220,7 @@ def chord(
     steps = _add_all(flow, calls)
     if not steps:
         raise InvalidInput("a chord needs at least one call before the last")
-    results = ResultOf(tuple(step.name for step in steps), is_list=True)
+    results = ResultOf(flow, tuple(step.name for step in steps), is_list=True)
     flow.step(f"{len(steps) + 1} {_name_of(last)}", last.with_first(results), after=steps)
     return flow
 
