@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from threading import Event
 
 from penstock.tasks import GiveUp, Tasks, current
@@ -37,3 +38,12 @@ def refuse() -> None:
 @tasks.task
 def report() -> None:
     current().progress(0.5, "half")
+
+
+@tasks.task(keep_result_s=60)
+def told_to_end() -> str:
+    """A signal to the whole group, as systemd sends it, while the job runs."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.kill(os.getpid(), number)
+    ended = subprocess.run(["sh", "-c", "kill -TERM $$; echo went on"], capture_output=True)
+    return ended.stdout.decode() or "programs of the job end by it"
