@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from threading import Event
 
@@ -43,3 +44,12 @@ def report() -> None:
 @tasks.task(max_attempts=1)
 def leave() -> None:
     sys.exit("config missing")
+
+
+@tasks.task(keep_result_s=60)
+def told_to_end() -> str:
+    """A signal to the whole group, as systemd sends it, while the job runs."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.kill(os.getpid(), number)
+    ended = subprocess.run(["sh", "-c", "kill -TERM $$; echo went on"], capture_output=True)
+    return ended.stdout.decode() or "programs of the job end by it"

@@ -1,10 +1,14 @@
 """The worker of tasks: threads, the event loop, child processes, time limits, a stop."""
 
 import asyncio
+import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -251,3 +255,69 @@ def test_what_child_processes_log_is_logged_by_the_worker(caplog: pytest.LogCapt
             f"SystemExit: config missing",
         ),
     ]
+
+
+def test_a_signal_to_the_group_of_a_worker_does_not_end_its_jobs() -> None:
+    with fresh() as tasks:
+        job = jobs.told_to_end.with_options(max_attempts=1).enqueue()
+        assert run(tasks, TARGET, processes=1) == Counts(done=1)
+        assert job.result() == "programs of the job end by it"
+
+
+LEFT_ALONE = """
+import threading
+if __name__ == "__main__":
+    from penstock.tasks import TasksWorker, TasksWorkerOptions
+    from tests.tasks import jobs
+    job = jobs.whoami.enqueue(1)
+    options = TasksWorkerOptions(processes=1)
+    worker = TasksWorker(jobs.tasks, options=options, target="tests.tasks.jobs:tasks")
+    threading.Thread(target=worker.run, daemon=True).start()
+    print(job.result(wait_s=60)[0])
+"""
+
+
+SIGNALLED = """
+import os, signal
+if __name__ == "__mp_main__":  # a child starts
+    os.kill(os.getpid(), signal.SIGTERM)
+if __name__ == "__main__":
+    from penstock.tasks import TasksWorker, TasksWorkerOptions
+    from tests.tasks import jobs
+    job = jobs.whoami.enqueue(1)
+    options = TasksWorkerOptions(idle_s=0, processes=1)
+    print(TasksWorker(jobs.tasks, options=options, target="tests.tasks.jobs:tasks").run())
+"""
+
+
+def output_of(script: str, tmp_path: Path) -> str:
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    ended = subprocess.run(
+        [sys.executable, str(path)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout.strip()
+
+
+def test_a_signal_to_the_group_of_a_worker_does_not_end_processes_that_start(
+    tmp_path: Path,
+) -> None:
+    assert output_of(SIGNALLED, tmp_path) == str(Counts(done=1))
+
+
+def test_a_program_ends_though_a_worker_in_a_thread_has_processes(tmp_path: Path) -> None:
+    assert output_of(LEFT_ALONE, tmp_path) == "1"
+
+
+def test_a_worker_has_no_processes_or_threads_when_it_has_stopped() -> None:
+    with fresh() as tasks:
+        before = set(threading.enumerate())
+        jobs.whoami.enqueue(1)
+        assert run(tasks, TARGET, processes=2) == Counts(done=1)
+        left = {one.name for one in set(threading.enumerate()) - before}
+        assert (left, multiprocessing.active_children()) == (set(), [])

@@ -6,13 +6,14 @@ dies, by a fault or for lack of memory, only its job fails.
 """
 
 import asyncio
+import atexit
 import contextlib
 import logging
 import signal
 from collections.abc import Callable
 from logging.handlers import QueueHandler
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing import get_context, resource_tracker
+from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, NamedTuple
@@ -31,6 +32,9 @@ from penstock.worker.outcomes import error_text
 log = logging.getLogger("penstock.tasks")
 
 _JOIN_S = 5.0  # for a child that was told to end
+# Sent to the whole process group by systemd and by Ctrl-C. The parent stops, its children do not.
+_GROUP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_reaping = Lock()  # a start reaps other children too: of two at once, one would miss the exit code
 
 
 class _Job(NamedTuple):
@@ -76,7 +80,10 @@ def _serve(
     log_level: int,
 ) -> None:
     """Run jobs until the connection is closed. The main function of a child."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: the parent stops
+    for number in _GROUP_SIGNALS:
+        # Not SIG_IGN: programs that a job starts would inherit it.
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP_SIGNALS)  # see `_start`
     sending = Lock()  # a job may report its progress in several threads
 
     def send(said: object) -> None:
@@ -169,6 +176,11 @@ class ProcessCaller:
         for _ in self._seats:
             self._inbox.put(None)
 
+    def join(self) -> None:
+        """Wait until the processes have ended, after `close`. Those that do not end are killed."""
+        for seat in self._seats:
+            seat.join()
+
     def _ended(self, job: "_RunningJob", result: object, error: BaseException | None) -> None:
         """Report a job that ended. Called in the thread of a seat."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: the stop did not wait
@@ -253,6 +265,7 @@ class _Seat:
         self._runner = runner
         self._on_ended = on_ended
         self._process: Any = None
+        self._is_ready = False  # the process has imported the tasks
         self._connection: Connection | None = None
         self._thread = Thread(target=self._work, name="penstock process", daemon=True)
         self._thread.start()
@@ -266,6 +279,7 @@ class _Seat:
                 if job.begin(self._process.kill):
                     result = self._run(connection, job)
             except (EOFError, OSError):
+                job.end()
                 error = self._died()
                 if not job.is_interrupted:
                     error = self._runner.failed(job.leased, error)
@@ -298,6 +312,7 @@ class _Seat:
         while True:
             left_s = None if ends_ns is None else max(ends_ns - clock.monotonic_ns(), 0) / NS
             if not connection.poll(left_s):
+                job.end()
                 self._process.kill()
                 self._end_process()
                 raise TimeLimitExceeded
@@ -311,37 +326,58 @@ class _Seat:
 
     def _connected(self) -> Connection:
         """Return the connection to the child; start one if there is none."""
-        if self._connection is None or not self._process.is_alive():
+        if self._connection is None or wait([self._process.sentinel], 0):
             self._end_process()
-            context = get_context("spawn")
-            ours, theirs = context.Pipe()
-            self._process = context.Process(
-                target=_serve, args=(theirs, *self._arguments), daemon=True
-            )
-            self._process.start()
-            theirs.close()
-            self._connection = ours
-            ready: _Outcome = ours.recv()  # it has imported the tasks: a time limit begins later
+            self._connection = connection = self._start()
+            ready: _Outcome = connection.recv()  # the tasks are imported: a time limit begins later
+            self._is_ready = True
             if ready.error:
                 self._end_process()
                 raise ProcessDied(f"a child process could not import the tasks: {ready.error}")
         return self._connection
 
+    def _start(self) -> Connection:
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, *self._arguments), daemon=True)
+        resource_tracker.ensure_running()  # else `start` does it, and unblocks the signals
+        # A child inherits what its thread has blocked: it starts without being ended by a signal.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
+        try:
+            with _reaping:
+                self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        atexit.register(self._process.kill)  # multiprocessing would send SIGTERM, and wait
+        theirs.close()
+        return ours
+
     def _died(self) -> ProcessDied:
-        self._process.join(_JOIN_S)
-        code = self._process.exitcode
-        self._end_process()
+        code = self._end_process()
         how = f"by signal {-code}" if code is not None and code < 0 else f"with status {code}"
         return ProcessDied(f"the process of the job ended {how}")
 
-    def _end_process(self) -> None:
+    def _end_process(self) -> int | None:
+        """End the child, if there is one. Return its exit code."""
         if self._connection is not None:
             self._connection.close()  # the child reads its end, and returns
             self._connection = None
-        if self._process is not None:
-            self._process.join(_JOIN_S)
-            if self._process.is_alive():
-                self._process.kill()
-                self._process.join()
-            self._process.close()
-            self._process = None
+        process, self._process = self._process, None
+        self._is_ready = False
+        if process is None:
+            return None
+        if not wait([process.sentinel], _JOIN_S):
+            process.kill()
+        atexit.unregister(process.kill)
+        with _reaping:
+            process.join()
+            code: int | None = process.exitcode
+            process.close()
+        return code
+
+    def join(self) -> None:
+        """Wait for the end of the thread. Called in another one."""
+        if not self._is_ready:
+            with contextlib.suppress(AttributeError, ValueError):  # there is none, or it has ended
+                self._process.kill()  # it still imports the tasks
+        self._thread.join(2 * _JOIN_S)

@@ -158,6 +158,7 @@ class TasksWorker:
         most = await asyncio.to_thread(max_attempts_of, opened)
         queue = opened.for_tasks()
         reports = ProgressReports(queue, self._options.lease_s)
+        caller: Caller | None = None
         try:
             runner = runner_of(self._tasks, name, most, report=reports.report)
             caller, time_limit_of = self._caller(name, runner, most, reports.report)
@@ -167,6 +168,8 @@ class TasksWorker:
                 warns_if_new=False,  # its name is that of tasks, and is not misspelt
             ).work()
         finally:
+            if isinstance(caller, ProcessCaller):
+                await asyncio.to_thread(caller.join)
             await reports.close()
             await queue.close()
 
