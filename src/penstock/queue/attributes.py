@@ -20,6 +20,7 @@ FIRED = 12  # the event of the schedule that published this message; 8 to 11 are
 AFTER = 9  # the messages that it comes after (`after.py`)
 UNIQUE = 14  # for which key the message stands (`unique.py`): u8 mode, SHA-256 of the key
 TENANT = TENANT_TAG  # UTF-8
+DEDUP_KIND = 15  # u8: what the dedup id is for (`dedup.py`); absent: a message of the user's own
 TRANSACTION = TRANSACTION_TAG  # "<version>:<application>" of the job that wrote the batch
 
 _DEDUP = struct.Struct("<32sQ")

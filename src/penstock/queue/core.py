@@ -59,7 +59,7 @@ from penstock.queue.schedule import NEVER_NS
 from penstock.queue.schedule_timer import ScheduleTimer
 from penstock.queue.settings import QueueSettings
 from penstock.queue.snapshot import LARGE_BYTES, Frozen, SnapshotSaver, freeze_state
-from penstock.queue.state import NOTED_TAGS, NOTED_TENANT
+from penstock.queue.state import NOTED_TAGS, NOTED_TENANT, QueueState
 
 logger = logging.getLogger("penstock.queue")
 
@@ -111,7 +111,9 @@ class QueueCore:
         has_tenants = self.limits is not None and self.limits.has_tenants
         # Of messages to feed to the state.
         self.notes = ledger.messages.keep_notes(NOTED_TAGS | (NOTED_TENANT if has_tenants else 0))
-        self.state = fold(ledger, dedup_entries=settings.dedup_entries, limits=self.limits)
+        self.state = self._fold()
+        self.evicted_logged = self.state.dedup.evicted  # a log entry was written of so many
+        self._next_log_ns = 0
         if not ledger.is_stopped:
             leave_out_what_was_lost(ledger, self.state)
         self.state.rebase(clock.now_ns(), clock.monotonic_ns())
@@ -169,14 +171,41 @@ class QueueCore:
         """
         self.lock._at_fork_reinit()  # type: ignore[attr-defined]
 
+    def _fold(self) -> QueueState:
+        return fold(
+            self.ledger,
+            dedup_entries=self.settings.dedup_entries,
+            result_entries=self.settings.result_entries,
+            limits=self.limits,
+        )
+
+    def log_evicted(self) -> None:
+        """Log, once a minute at most, that dedup ids are forgotten early. Caller holds the lock."""
+        mono_ns = self.clock.monotonic_ns()
+        if mono_ns < self._next_log_ns:
+            return
+        evicted = self.state.dedup.evicted
+        logger.warning(
+            "%s: %d dedup ids were forgotten before the end of their windows, the oldest first: "
+            "raise dedup_entries (%d) or result_entries (%d), or shorten the windows",
+            self.ledger.path,
+            evicted - self.evicted_logged,
+            self.settings.dedup_entries,
+            self.settings.result_entries,
+        )
+        self.evicted_logged, self._next_log_ns = evicted, mono_ns + 60 * NS
+
+    def has_ended(self, seq: int) -> bool:
+        """Return whether a message is done, dead or removed in group `main`."""
+        return seq in self.main.dead or self.main.is_settled(seq)
+
     def mend(self) -> None:
         """Fold the state from the logs after an interrupted change. Caller holds the lock.
 
         The state stays marked as torn: an interrupt in here makes the next call begin again.
         """
         self.ledger.check_open()
-        entries = self.settings.dedup_entries
-        state = fold(self.ledger, dedup_entries=entries, limits=self.limits)
+        state = self._fold()
         state.rebase(self.clock.now_ns(), self.clock.monotonic_ns())
         self.forget_read_ahead()
         self._a_group_lags = False

@@ -11,14 +11,12 @@ from penstock.model import NS, NewMessage, Payload
 from penstock.queue.after import check_after
 from penstock.queue.attributes import (
     CONTENT_TYPE,
-    DEDUP,
     MAX_ATTEMPTS,
     TENANT,
     UNIQUE,
-    pack_dedup,
 )
 from penstock.queue.compression import check_method, compress
-from penstock.queue.dedup import dedup_hash
+from penstock.queue.dedup import dedup_attributes
 from penstock.queue.settings import (
     MIN_DEDUP_WINDOW_S,
     MOST_ATTEMPTS,
@@ -111,7 +109,7 @@ def _attributes(
     settings: QueueSettings,
     now_ns: int,
 ) -> dict[int, bytes] | None:
-    attributes = {}
+    attributes: dict[int, bytes] = {}
     if message.dedup_id is not None:
         _text("dedup_id", message.dedup_id, MAX_DEDUP_ID_BYTES)
         window_s = message.dedup_window_s
@@ -119,7 +117,7 @@ def _attributes(
             window_s = settings.dedup_window_s
         window_s = check_seconds("dedup_window_s", window_s, MIN_DEDUP_WINDOW_S, YEARS_S)
         until_ns = now_ns + round(window_s * NS)
-        attributes[DEDUP] = pack_dedup(dedup_hash(message.dedup_id), until_ns)
+        attributes.update(dedup_attributes(message.dedup_id, until_ns))
     if message.max_attempts is not None:
         attributes[MAX_ATTEMPTS] = _attempts(message.max_attempts)
     unique = unique_attribute(headers)

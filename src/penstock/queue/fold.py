@@ -1,6 +1,7 @@
 """Recovery: fold the state of a queue from its newest snapshot and the logs since."""
 
 from collections import deque
+from collections.abc import Callable
 
 from penstock.codec import Entry
 from penstock.codec.layout import DEFAULT_PRIORITY
@@ -19,12 +20,22 @@ _MOST_LOST = 1 << 40  # messages in a power cut; an event about more than that i
 MOVES_A_GROUP = frozenset([EventType.SOUGHT, EventType.GROUP_CREATED])
 
 
-def fold(ledger: Ledger, *, dedup_entries: int, limits: Limits | None = None) -> QueueState:
+def fold(
+    ledger: Ledger,
+    *,
+    dedup_entries: int,
+    result_entries: int | None = None,
+    limits: Limits | None = None,
+) -> QueueState:
     """Return the state that the snapshot and the logs give. Change nothing on disk.
 
     Plain messages may be appended meanwhile. `catch_up` feeds them later.
     """
-    state, next_event = _newest_that_loads(ledger, dedup_entries, limits)
+
+    def new_state() -> QueueState:
+        return QueueState(dedup_entries=dedup_entries, result_entries=result_entries, limits=limits)
+
+    state, next_event = _newest_that_loads(ledger, new_state)
     if limits is not None and limits.has_tenants:
         if not state.knows_tenants:
             _read_tenants(ledger, state)
@@ -109,12 +120,12 @@ def _report_lost(ledger: Ledger, state: QueueState, in_snapshot: int, after_snap
 
 
 def _newest_that_loads(
-    ledger: Ledger, dedup_entries: int, limits: Limits | None
+    ledger: Ledger, new_state: Callable[[], QueueState]
 ) -> tuple[QueueState, int]:
     """Return the state of the newest snapshot that loads, and the next event. Else start empty."""
     snapshot = ledger.load_snapshot()
     while snapshot is not None:
-        state = QueueState(dedup_entries=dedup_entries, limits=limits)
+        state = new_state()
         try:
             load_state(state, snapshot.blob)
             return state, snapshot.event_seq + 1
@@ -124,7 +135,7 @@ def _newest_that_loads(
             name = f"snapshots/{snapshot_name(snapshot.event_seq)}"
             ledger.report(Damage(name, 0, 0, 1, 0, error.reason))
             snapshot = _older_than(ledger, snapshot.event_seq)
-    return QueueState(dedup_entries=dedup_entries, limits=limits), 1
+    return new_state(), 1
 
 
 def _read_tenants(ledger: Ledger, state: QueueState) -> None:

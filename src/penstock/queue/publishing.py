@@ -16,7 +16,7 @@ from penstock.queue.decisions import (
     exceeded_bound,
     most_undelivered,
 )
-from penstock.queue.dedup import Pending, Prepared, without_duplicates
+from penstock.queue.dedup import Pending, Prepared, kind_in, without_duplicates
 from penstock.queue.drafting import check_batch, content_type_attributes, draft_of
 from penstock.queue.events import ALL_GROUPS, Event, EventType
 from penstock.queue.quick_drafts import QuickDrafts
@@ -146,10 +146,12 @@ class Publishing:
             if dedup.first_with(digest, core.now()) is not None:
                 return None
             seq, timestamp_ns = log.append_batch_stamped([draft])
-            dedup.add(digest, until_ns, seq, timestamp_ns)
+            dedup.add(kind_in(attributes), digest, until_ns, seq, timestamp_ns)
             core.metrics.published += 1
             if core.waiting_threads or core.listeners:
                 core.arrived()
+            if dedup.evicted > core.evicted_logged:
+                core.log_evicted()
         if seq >= core.attention_seq:
             core.attend()
         return codec.make_id(timestamp_ns, core.identity, seq)
@@ -275,6 +277,8 @@ class Publishing:
             core.settle_dependents()
         core.metrics.published += len(drafts)
         core.arrived()
+        if core.state.dedup.evicted > core.evicted_logged:
+            core.log_evicted()
         return codec.make_ids(timestamp_ns, core.identity, first, len(drafts))
 
     def drafts_of(self, messages: Sequence[NewMessage]) -> list[Draft]:
@@ -308,6 +312,11 @@ class Publishing:
             now_ns,
             lambda key: state.unique.first_with(key, core.main),
         )
+        try:
+            state.dedup.check_room(prepared.drafts, now_ns, core.has_ended)
+        except QueueFull:
+            core.metrics.rejected_full += len(prepared.drafts)
+            raise
         if any(message.after is not None for message in messages):
             self._add_after(messages, prepared, follows_others)
         return prepared

@@ -12,8 +12,8 @@ from typing import Any
 from penstock.codec import Draft
 from penstock.codec.layout import DATA, MAX_PRIORITY
 from penstock.model import NS, NewMessage
-from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, TENANT, pack_dedup
-from penstock.queue.dedup import dedup_hash
+from penstock.queue.attributes import CONTENT_TYPE, MAX_ATTEMPTS, TENANT
+from penstock.queue.dedup import OWN_PREFIX, dedup_attributes
 from penstock.queue.drafting import (
     MAX_CONTENT_TYPE_BYTES,
     MAX_DEDUP_ID_BYTES,
@@ -122,6 +122,7 @@ class QuickDrafts:
             type(dedup_id) is not str
             or not dedup_id.isascii()
             or len(dedup_id) > MAX_DEDUP_ID_BYTES
+            or dedup_id.startswith(OWN_PREFIX)  # it may be refused: `Publishing.prepare`
         ):
             return None
         if window_s is None:
@@ -129,7 +130,7 @@ class QuickDrafts:
         elif not _is_seconds(window_s) or window_s < MIN_DEDUP_WINDOW_S:
             return None
         until_ns = self._now_ns() + round(window_s * NS)
-        attributes = {DEDUP: pack_dedup(dedup_hash(dedup_id), until_ns)}
+        attributes = dedup_attributes(dedup_id, until_ns)
         if draft.attributes is not None:
             attributes.update(draft.attributes)
         return _new_tuple(Draft, (*draft[:7], attributes, 0))

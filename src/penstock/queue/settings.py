@@ -55,6 +55,7 @@ class QueueOptions(TypedDict, total=False):
     max_unpacked_bytes: int
     dedup_window_s: Duration
     dedup_entries: int
+    result_entries: int
     max_batch: int
     max_messages: int
     max_bytes: int
@@ -148,6 +149,7 @@ class QueueSettings:
     max_unpacked_bytes: int = 100 << 20  # what a compressed payload may unpack to
     dedup_window_s: float = 300.0
     dedup_entries: int = 100_000
+    result_entries: int = 100_000  # results of jobs, and steps of workflows
     # bounds
     max_batch: int = MOST_IN_BATCH  # messages of one publish
     max_messages: int = 0  # 0: no bound
@@ -234,6 +236,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_unpacked_bytes": (1, 1 << 40),
     "dedup_window_s": (MIN_DEDUP_WINDOW_S, YEARS_S),
     "dedup_entries": (1, 100_000_000),
+    "result_entries": (1, 100_000_000),
     "max_batch": (1, MOST_IN_BATCH),
     "max_messages": (0, 1 << 60),
     "max_bytes": (0, 1 << 60),

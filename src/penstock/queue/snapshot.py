@@ -8,8 +8,9 @@ import json
 import logging
 import struct
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable
-from itertools import chain
+from itertools import chain, repeat
 from operator import attrgetter
 from queue import SimpleQueue
 from threading import Lock
@@ -60,6 +61,8 @@ def freeze_state(state: QueueState) -> "Frozen":
     writer = Frozen()
     groups = [state.groups[number] for number in sorted(state.groups)]
     progress = [group.progress.items(group.leases) for group in groups]
+    dedup = state.dedup.items()
+    kinds = sorted(Counter(kind for kind, *_ in dedup).items())  # the order of the ids
     unique = state.unique.items(state.groups[MAIN_GROUP]) if MAIN_GROUP in state.groups else []
     writer.json(
         {
@@ -69,6 +72,7 @@ def freeze_state(state: QueueState) -> "Frozen":
             "paused": state.paused,
             "dedup_evicted": state.dedup.evicted,
             "deduplicated": state.deduplicated,
+            **({"dedup_kinds": kinds} if any(kind for kind, _ in kinds) else {}),
             "groups": [_group_header(group) for group in groups],
             "has_expiries": True,
             "has_dependencies": MAIN_GROUP in state.groups,  # else an event is damaged
@@ -77,7 +81,7 @@ def freeze_state(state: QueueState) -> "Frozen":
             **({"has_limits": True} if state.limits is not None else {}),
         }
     )
-    writer.blob(b"".join(_DEDUP.pack(*item) for item in state.dedup.items()))
+    writer.blob(b"".join(_DEDUP.pack(*item[1:]) for item in dedup))
     for group in groups:
         _dump_group(writer, group)
     for group in groups:  # last, where versions without these times do not look
@@ -121,7 +125,10 @@ def _load_state(state: QueueState, reader: "_Reader") -> None:
     state.paused = header["paused"]
     state.dedup.evicted = header["dedup_evicted"]
     state.deduplicated = header.get("deduplicated", 0)
-    state.dedup.load(list(_DEDUP.iter_unpack(reader.blob())))
+    dedup = list(_DEDUP.iter_unpack(reader.blob()))
+    counts = header.get("dedup_kinds", [[0, len(dedup)]])
+    kinds = chain.from_iterable(repeat(kind, count) for kind, count in counts)
+    state.dedup.load([(kind, *item) for kind, item in zip(kinds, dedup, strict=True)])
     state.groups.clear()
     delays = []
     for group_header in header["groups"]:

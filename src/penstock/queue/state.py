@@ -18,7 +18,7 @@ from penstock.queue.attributes import (
     UNIQUE,
     unpack_dedup,
 )
-from penstock.queue.dedup import DedupTable
+from penstock.queue.dedup import DedupTable, kind_in
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType
 from penstock.queue.group import Group, Moment
 from penstock.queue.limits import Limits
@@ -34,13 +34,19 @@ NOTED_TENANT = 1 << TENANT  # and, if it shares between tenants
 class QueueState:
     """All groups of a queue, its dedup table, its schedules, and whether it is paused."""
 
-    def __init__(self, *, dedup_entries: int, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        dedup_entries: int,
+        result_entries: int | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         self.moment = Moment()
         self.limits = limits
         self.knows_tenants = False  # a snapshot said which message has which tenant
         self.groups: dict[int, Group] = {}
         self.groups[MAIN_GROUP] = self.new_group(MAIN_GROUP, MAIN_NAME, 1)
-        self.dedup = DedupTable(dedup_entries)
+        self.dedup = DedupTable(dedup_entries, result_entries)
         self.unique = UniqueTable()
         self.deduplicated = 0  # messages that were not published again
         self.schedules = ScheduleTable()
@@ -96,7 +102,7 @@ class QueueState:
     def _note_dedup(self, attributes: Mapping[int, bytes], seq: int, timestamp_ns: int) -> None:
         if DEDUP in attributes:
             digest, until_ns = unpack_dedup(attributes[DEDUP])
-            self.dedup.add(digest, until_ns, seq, timestamp_ns)
+            self.dedup.add(kind_in(attributes), digest, until_ns, seq, timestamp_ns)
         if UNIQUE in attributes:
             self.unique.add(attributes[UNIQUE], seq, timestamp_ns)
         if DUPLICATES in attributes:

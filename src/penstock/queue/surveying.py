@@ -37,6 +37,7 @@ from penstock.queue.behaviours import Behaviours
 from penstock.queue.compaction import LiveView
 from penstock.queue.core import QueueCore
 from penstock.queue.decisions import MAX_GROUPS, most_undelivered
+from penstock.queue.dedup import Kind
 from penstock.queue.delivery import Delivery, Lease
 from penstock.queue.events import Cause
 from penstock.queue.reasons import reason_group
@@ -236,6 +237,9 @@ _FULL = {
 }
 
 
+_OF_IDS = (Kind.MESSAGE, Kind.RETRY, Kind.UNIQUE)
+
+
 def get_limits(queue: Behaviours, operation: GetLimits) -> Limits:
     core = queue.core
     settings = core.settings
@@ -243,7 +247,8 @@ def get_limits(queue: Behaviours, operation: GetLimits) -> Limits:
         core.tick()
         state = core.state
         groups = [*state.groups.values()]
-        undelivered, dedup_ids = most_undelivered(state), len(state.dedup)
+        undelivered, dedup_ids = most_undelivered(state), state.dedup.count(*_OF_IDS)
+        results = state.dedup.count(Kind.RESULT, Kind.STEP)
         dead = max(len(group.dead) for group in groups)
         dead_bytes = max(group.dead_bytes for group in groups)
     full = _FULL[settings.when_full]
@@ -264,7 +269,19 @@ def get_limits(queue: Behaviours, operation: GetLimits) -> Limits:
             settings.dead_max_bytes,
             "the oldest dead letters are discarded",
         ),
-        Limit("dedup_entries", dedup_ids, settings.dedup_entries, "the oldest ids are forgotten"),
+        Limit(
+            "dedup_entries",
+            dedup_ids,
+            settings.dedup_entries,
+            "the oldest ids are forgotten; unique jobs are refused",
+        ),
+        Limit(
+            "result_entries",
+            results,
+            settings.result_entries,
+            "the oldest results are forgotten; workflows are refused while the oldest steps are "
+            "not done",
+        ),
         Limit("groups", len(groups), MAX_GROUPS, "new groups are refused"),
     ]
     return Limits([one for one in found if one.most])
