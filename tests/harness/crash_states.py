@@ -169,6 +169,7 @@ def _cuts(point: Point, name: str, cuts: int, seed: int) -> Iterator[tuple[str, 
         yield "names kept", Whole(names=True, content_too=False)
         yield "content kept", Whole(names=False, content_too=True)
         yield "all kept", Whole(names=True, content_too=True)
+        yield "newest kept", Only(frozenset(pending[-1:]))
     for number in range(cuts):
         random = Random(f"{seed}/{name}/{number}")
         match random.randrange(5):

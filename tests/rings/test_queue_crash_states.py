@@ -15,7 +15,8 @@ import pytest
 from penstock.ledger.memory_files import MemoryFiles
 from tests.harness.crash_states import CrashState, crash_states
 from tests.harness.journal import CRASH_ROOM_BYTES, RecordedFiles
-from tests.harness.queue_plots import Answered, QueueLife, open_queue_in, state_of
+from tests.harness.ledger_oracle import PowerFailed
+from tests.harness.queue_plots import Answered, QueueLife, Standing, open_queue_in, state_of
 
 STEPS = 60
 PARTS = 3  # of the states: a test is short on a slow machine too
@@ -30,19 +31,23 @@ def _quiet() -> Iterator[None]:
     logging.getLogger("penstock.ledger").disabled = False
 
 
-def allowed_in(state: CrashState) -> list[bytes]:
-    answers = [mark for mark in state.marks if isinstance(mark, Answered)]
-    return answers[-1].allowed() if answers else []
+def is_allowed(found: Standing, state: CrashState) -> bool:
+    """Return whether the newest answer allows what was found. Before the first, all is allowed."""
+    power_failed = state.cause == "power"
+    for mark in reversed(state.marks):
+        if isinstance(mark, Answered):
+            return mark.allows(found, power_failed=power_failed)
+        power_failed |= isinstance(mark, PowerFailed)
+    return True
 
 
 def judge(state: CrashState, seed: str) -> None:
     files = state.files()
-    allowed = allowed_in(state)
     queue = open_queue_in(files, seed=seed)
     found = state_of(queue)
     damage = [each for each in queue.core.ledger.damage if not each.torn]
     assert not damage, f"a crash was taken for damage: {damage[0]}"
-    assert not allowed or found in allowed, "the state is neither that before nor that after"
+    assert is_allowed(found, state), "the state is neither that before nor that after"
     # It goes on from there, with a new seq, and what it shows stays.
     next_seq = queue.stats().next_seq
     assert queue.get(queue.enqueue(b"after the crash")).seq == next_seq
@@ -62,7 +67,7 @@ def states_of(seed: str, steps: int) -> Iterator[CrashState]:
         yield state
     Random(seed).shuffle(first)
     for before in first:
-        once_more = before.recorded()
+        once_more = before.recorded(*([PowerFailed()] if before.cause == "power" else []))
         QueueLife(once_more, before.name).live(6)
         second = list(crash_states(once_more.journal, life=before.name, cuts=1, tears=1))
         yield from Random(before.name).sample(second, min(SECOND_CRASHES, len(second)))
