@@ -20,6 +20,7 @@ from penstock.errors import (
     ReadOnly,
     TooLarge,
 )
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.model import NS
 from penstock.operations.answers import rfc3339
 from penstock.operations.scheduling import decode_schedule, encode_schedule
@@ -27,6 +28,9 @@ from penstock.queue import Queue, scheduling
 from penstock.queue.firing import DUE_HEADER, MOST_AT_ONCE, NAME_HEADER
 from penstock.queue.queue import open_queue
 from penstock.queue.schedule_times import CronTimes
+from tests.harness.crash_states import crash_states
+from tests.harness.journal import RecordedFiles
+from tests.harness.queue_plots import open_queue_in
 from tests.harness.queue_store import QueueStore
 from tests.queue.test_schedule_times import BERLIN, LORD_HOWE, NEW_YORK, between
 
@@ -560,6 +564,34 @@ def test_a_power_cut_leaves_each_tick_with_one_message(seed: int) -> None:
     ticks = [rfc3339(at) for at in range(begun_ns + 60 * NS, now_ns + 1, 60 * NS)]
     assert sorted(found) == ticks
     assert store.queue.schedules()[0].fired == len(ticks)
+
+
+def test_a_tick_whose_message_is_lost_in_a_power_cut_is_published_once_with_a_new_seq() -> None:
+    """The event of the tick may survive: it does not count, and the seq it names stays unused."""
+    recorded, clock = RecordedFiles(), ManualClock()
+    queue = open_queue_in(recorded, clock)
+    queue.put_schedule(every(60))
+    clock.advance(60)
+    recorded.mark("due")
+    queue.stats()
+    queue.sync()
+    outcomes = set()
+    for state in crash_states(recorded.journal, life="tick"):
+        if "due" not in state.marks:
+            continue
+        files = state.files()
+        found = open_queue_in(files, clock)
+        found.stats()  # publishes what is due
+        for again in (found, open_queue_in(MemoryFiles(files.image()), clock)):
+            (message,) = again.browse()
+            assert message.headers[DUE_HEADER] == rfc3339(clock.now_ns()), state.name
+            assert again.schedules()[0].fired == 1, state.name
+            assert again.stats().next_seq == message.seq + 1, state.name
+        damage = found.core.ledger.damage
+        assert all(one.torn for one in damage), state.name
+        lost = any((one.first_lost_seq, one.last_lost_seq) == (1, 1) for one in damage)
+        outcomes.add((message.seq, lost))
+    assert outcomes == {(1, False), (2, True)}
 
 
 SCHEDULES = (
