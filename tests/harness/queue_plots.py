@@ -123,6 +123,7 @@ class QueueLife:
         for _ in range(steps):
             ((_, act),) = self.random.choices(actions, weights)
             act()
+        self._tick()  # the last one may have let schedules fire, and made no call
 
     def _do(self, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """One call, answered and marked. What time alone brings about is a call of its own."""
