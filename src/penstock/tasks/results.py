@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import MsgspecError
 
 from penstock.model import NewMessage
+from penstock.queue.dedup import RESULT_PREFIX
 from penstock.tasks.arguments import encode_json
 from penstock.tasks.context import Attempt
 from penstock.tasks.envelope import pack_result
@@ -20,7 +21,7 @@ from penstock.worker import Done
 
 def dedup_id_of(job_id: str) -> str:
     """Return the dedup id under which the result of a job is published."""
-    return f"penstock.result:{job_id}"
+    return f"{RESULT_PREFIX}{job_id}"
 
 
 def done_with(attempt: Attempt, value: Any) -> Done | None:
