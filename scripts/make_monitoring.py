@@ -311,7 +311,7 @@ ALERT_RULES = (
         "0m",
         "warning",
         f"{_QUEUE} forgets dedup ids before their window ends",
-        "Raise dedup_entries, or shorten dedup_window_s.",
+        "Raise dedup_entries or result_entries, or shorten the windows.",
     ),
     Alert(
         "PenstockSlowSync",

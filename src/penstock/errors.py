@@ -106,7 +106,7 @@ class NoSuchSchedule(QueueError):
 
 
 class QueueFull(QueueError):
-    """The queue holds as many messages or bytes as it may."""
+    """The queue holds as many messages or bytes as it may, or remembers as many unique jobs."""
 
 
 class RateLimited(QueueError):

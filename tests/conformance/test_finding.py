@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.broker.store import Settlement
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, QueueFull
 from penstock.model import NewMessage
 from penstock.operations import FindMessage, GetRetryInfo
 from tests.conformance.conftest import ORDERS, StoreLife
@@ -37,6 +37,25 @@ async def test_what_an_ack_emits_is_found_and_is_never_delivered_if_it_is_due_wh
     life.clock.passed_ns += 60 * 10**9
     assert await life.lease(1) == []
     assert await store.run(ORDERS, FindMessage("r")) == ""
+    await store.close()
+
+
+async def test_results_and_steps_do_not_displace_other_dedup_ids(life: StoreLife) -> None:
+    store = await life.open(dedup_entries=2, result_entries=2)
+    ids = ("mine", "client:0:0", "penstock.unique:a:key:b")
+    found = await life.publish(*(NewMessage(payload=b"", dedup_id=id_) for id_ in ids))
+    kept = {"dedup_window_s": 86400.0, "delay": 86400.0, "ttl": 0}
+    for number in range(5):
+        for name in (f"penstock.result:{number}", f"penstock.flow:{number}"):
+            await life.publish(NewMessage(payload=b"", dedup_id=name, **kept))
+    await store.close()
+    store = await life.open()
+    assert [await store.run(ORDERS, FindMessage(id_)) for id_ in ids] == list(found)
+    results = [await store.run(ORDERS, FindMessage(f"penstock.result:{n}")) for n in range(5)]
+    assert [bool(result) for result in results] == [False, False, False, True, True]
+    await life.publish(NewMessage(payload=b"", dedup_id="penstock.unique:a:key:c"))
+    with pytest.raises(QueueFull, match="dedup_entries"):
+        await life.publish(NewMessage(payload=b"", dedup_id="penstock.unique:a:key:d"))
     await store.close()
 
 

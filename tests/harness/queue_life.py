@@ -3,7 +3,7 @@
 from random import Random
 
 from penstock.queue import NewMessage
-from tests.harness.queue_machine import QueueMachine
+from tests.harness.queue_machine import DEDUP_IDS, QueueMachine
 
 GROUPS = ("main", "main", "main", "audit", "other")
 OUTCOMES = ("nack", "nack", "nack", "nack_later", "ack", "emit", "extend", "release")
@@ -74,13 +74,15 @@ class Life:
 
     def _new_message(self) -> NewMessage:
         random = self.random
+        bounded = "dedup_entries" in self.machine.bounds
+        ids = ((None,) * 20 + (*"xyxy", *DEDUP_IDS)) if bounded else ((None,) * 5 + ("x", "y"))
         return NewMessage(
             payload=b"payload",
             priority=random.choice((None, None, 0, 5, 6, 9)),
             delay=random.choice((None, None, None, 0, 1, 5, 90)),
             ttl=random.choice((None,) * 6 + (0, 3, 30)),
             key=random.choice((None, "a", "a", "b")),
-            dedup_id=random.choice((None,) * 5 + ("x", "y")),
+            dedup_id=random.choice(ids),
             max_attempts=random.choice((None, 1, 1, 2, 4)),
             tenant=random.choice((None, "acme", "acme", "acme", "bolt")),
         )

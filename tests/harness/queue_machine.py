@@ -1,6 +1,6 @@
 """Every command of a queue as a rule, done to the real one and to the reference, and compared."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -16,7 +16,6 @@ from penstock.model import LeasedMessage, Message
 from penstock.operations import Browse, Schedule
 from penstock.operations.answers import time_ns
 from penstock.queue import NewMessage
-from penstock.queue.dedup import dedup_hash
 from penstock.queue.firing import DUE_HEADER, NAME_HEADER
 from penstock.queue.operation_handlers import run
 from tests.harness.queue_reference import MAX_ATTEMPTS, NS, Place, Post, Reader, Rules
@@ -24,6 +23,20 @@ from tests.harness.queue_store import QueueStore
 from tests.harness.schedule_reference import Plan, Plans
 
 DEDUP_WINDOW_S = 20
+# Dedup ids, and what they are for. Each purpose has a limit of its own.
+DEDUP_IDS = {
+    **dict.fromkeys("xyz", "message"),
+    "client:1": "retry",
+    "client:2": "retry",
+    "penstock.unique:1": "unique",
+    "penstock.unique:2": "unique",
+    "penstock.result:1": "result",
+    "penstock.result:2": "result",
+    "penstock.flow:f/1": "step",
+    "penstock.flow:f/2": "step",
+    "penstock.flow:f/3": "step",
+}
+dedup_ids = st.sampled_from([*"xyxyxyz", *DEDUP_IDS])
 CATCH_UP = 2  # missed ticks of a schedule
 SETTINGS = {
     "segment_bytes": 1024,
@@ -41,7 +54,7 @@ new_messages = st.builds(
     delay=st.none() | st.sampled_from([0, 1, 5, 90]),
     ttl=st.none() | st.none() | st.sampled_from([0, 3, 30]),
     key=st.none() | st.sampled_from(["a", "b"]),
-    dedup_id=st.none() | st.none() | st.sampled_from(["x", "y"]),
+    dedup_id=st.none() | st.none() | dedup_ids,
     max_attempts=st.sampled_from([1, None, 2, 4]),
     tenant=st.none() | st.sampled_from(["acme", "acme", "bolt"]),
 )
@@ -142,7 +155,7 @@ class QueueMachine(RuleBasedStateMachine):
         ids = {message.dedup_id for message in new if message.dedup_id is not None}
         alone = [message for message in new if message.dedup_id is None]
         count = len(alone) + len(ids - set(known))
-        with self.if_there_is_room(count):
+        with self.if_there_is_room(count, ids - set(known)):
             answers = self.queue.publish(new)
             for message, answer in zip(new, answers, strict=True):
                 first = known.get(message.dedup_id or "")
@@ -175,13 +188,14 @@ class QueueMachine(RuleBasedStateMachine):
             for number, message in enumerate(new)
         ]
 
-    @rule(dedup_id=st.sampled_from(["x", "y", "z"]), priority=st.none() | st.integers(0, 9))
+    @rule(dedup_id=dedup_ids, priority=st.none() | st.integers(0, 9))
     def enqueue_once(self, dedup_id: str, priority: int | None) -> None:
         """One message alone: of a queue without bounds, on the fast path."""
         now = self.now
         until, first = self.seen.get(dedup_id, (0, ""))
         is_known = until > now
-        with self.if_there_is_room(0 if is_known else 1) as there_is:
+        new = set() if is_known else {dedup_id}
+        with self.if_there_is_room(len(new), new) as there_is:
             id_ = self.queue.enqueue(b"once", dedup_id=dedup_id, priority=priority)
             if is_known:
                 assert id_ == first
@@ -191,10 +205,16 @@ class QueueMachine(RuleBasedStateMachine):
                 self.remember(dedup_id, id_, now)
 
     @contextmanager
-    def if_there_is_room(self, count: int) -> Iterator[bool]:
+    def if_there_is_room(
+        self, count: int, dedup_ids: Collection[str] = frozenset()
+    ) -> Iterator[bool]:
         """For so many more: the block publishes them, or is to be refused."""
         for reader in self.readers.values():
             reader.settle_dependents(self.now)
+        if any(self.must_not_forget(purpose, dedup_ids) for purpose in ("unique", "step")):
+            with pytest.raises(QueueFull):
+                yield False
+            return
         bound = self.bounds.get("max_messages")
         if bound is None or count == 0:
             yield True
@@ -215,12 +235,33 @@ class QueueMachine(RuleBasedStateMachine):
         yield True
 
     def remember(self, dedup_id: str, first: str, now: int) -> None:
-        """As the queue does: when there are too many, the one whose window ends first goes."""
+        """As the queue does: when there are too many for a purpose, the first one goes."""
         self.seen = {id_: seen for id_, seen in self.seen.items() if seen[0] > now}
         self.seen[dedup_id] = (now + DEDUP_WINDOW_S * NS, first)
-        while len(self.seen) > self.bounds.get("dedup_entries", len(self.seen)):
-            del self.seen[min(self.seen, key=lambda id_: (self.seen[id_][0], dedup_hash(id_)))]
+        alike = [id_ for id_ in self.seen if DEDUP_IDS[id_] == DEDUP_IDS[dedup_id]]
+        for id_ in alike[: max(len(alike) - self.most_remembered(DEDUP_IDS[dedup_id]), 0)]:
+            del self.seen[id_]
             self.evicted += 1
+
+    def most_remembered(self, purpose: str) -> int:
+        setting = "result_entries" if purpose in ("result", "step") else "dedup_entries"
+        most: int = self.bounds.get(setting, len(DEDUP_IDS))
+        return most
+
+    def must_not_forget(self, purpose: str, dedup_ids: Collection[str]) -> bool:
+        """Would these new ids displace one that is promised to stay?"""
+        count = sum(DEDUP_IDS[id_] == purpose for id_ in dedup_ids)
+        alike = [
+            parse_id(first)[2]
+            for id_, (until, first) in self.seen.items()
+            if DEDUP_IDS[id_] == purpose and until > self.now
+        ]
+        most = self.most_remembered(purpose)
+        displaced = alike[: max(len(alike) + count - most, 0)] if count else []
+        main = self.readers["main"]
+        return count > most or any(
+            purpose == "unique" or not main.has_ended(seq) for seq in displaced
+        )
 
     def published(self, id_: str, new: NewMessage, after: tuple[int, ...] = ()) -> None:
         now = self.now

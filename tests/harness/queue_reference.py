@@ -183,6 +183,11 @@ class Reader:
         if place.missing or place.is_lost:
             place.state = "blocked"
 
+    def has_ended(self, seq: int) -> bool:
+        """Done, removed, or a dead letter."""
+        place = self.places.get(seq)
+        return place is None or place.state == "dead" or place.was_dead
+
     def settle_dependents(self, now: int) -> None:
         """Let go, kill and bring back what comes after others, until nothing changes."""
         while self.is_main and any(self._settle_one(place, now) for place in self._blocked()):

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from penstock.client.publishing import DedupIds
 from penstock.errors import QueueFull
 from penstock.queue import NewMessage, Queue
 from penstock.queue.dedup import DedupTable, Kind, dedup_hash, kind_of
@@ -30,7 +31,15 @@ NAMES = {
 
 def publish(queue: Queue, ids: Iterable[str], window_s: float = 600) -> list[bool]:
     """Publish messages. Return which were duplicates."""
-    new = [NewMessage(payload=b"", dedup_id=id_, dedup_window_s=window_s) for id_ in ids]
+    new = [
+        NewMessage(
+            payload=b"",
+            dedup_id=id_,
+            dedup_window_s=window_s,
+            delay=DAY_S if id_.startswith(PLAN.format("")) and "/" not in id_ else None,
+        )
+        for id_ in ids
+    ]
     return [one.duplicate for one in queue.publish(new)]
 
 
@@ -38,7 +47,6 @@ def publish(queue: Queue, ids: Iterable[str], window_s: float = 600) -> list[boo
     ("dedup_id", "kind"),
     [
         *((name.format(7), kind) for kind, name in NAMES.items()),
-        (PLAN.format(7), Kind.STEP_RESULT),
         ("outbox-17", Kind.RETRY),
         ("penstock.other", Kind.MESSAGE),
         ("", Kind.MESSAGE),
@@ -46,6 +54,12 @@ def publish(queue: Queue, ids: Iterable[str], window_s: float = 600) -> list[boo
 )
 def test_the_kind_follows_from_the_id(dedup_id: str, kind: Kind) -> None:
     assert kind_of(dedup_id) is kind
+    assert kind_of("penstock.flow:2026/11/18", is_delayed=True) is Kind.STEP_RESULT  # a plan
+
+
+def test_what_a_client_generates_is_for_retries() -> None:
+    (generated,) = DedupIds(50).generate([NewMessage(payload=b"")])
+    assert kind_of(generated) is Kind.RETRY
 
 
 @pytest.mark.parametrize("restart", ["none", "kill", "reopen"])
@@ -125,7 +139,7 @@ def test_only_steps_that_have_ended_are_forgotten(restart: str) -> None:
     queue.ack(done)
     with pytest.raises(QueueFull):
         publish(queue, map(STEP.format, range(3, 5)), DAY_S)  # the second is still leased
-    queue.nack(dead, final=True)
+    queue.nack(dead)
     assert publish(queue, map(STEP.format, range(3, 5)), DAY_S) == [False, False]
     for restarted in (lambda: queue, store.kill):
         now = restarted()

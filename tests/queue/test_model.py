@@ -15,6 +15,7 @@ from tests.harness.queue_machine import QueueMachine
 
 STEPS_PER_RUN = 50
 STEPS_PER_LIFE = 1000
+FEW = {"dedup_entries": 1, "result_entries": 2}
 
 
 class KilledMachine(QueueMachine):
@@ -35,13 +36,13 @@ class PowerCutMachine(QueueMachine):
 class RejectingMachine(QueueMachine):
     """A bounded queue that refuses, and remembers few dedup ids."""
 
-    bounds: ClassVar = {"max_messages": 8, "when_full": "reject", "dedup_entries": 1}
+    bounds: ClassVar = {"max_messages": 8, "when_full": "reject", **FEW}
 
 
 class DroppingMachine(QueueMachine):
     """A bounded queue that lets the oldest go."""
 
-    bounds: ClassVar = {"max_messages": 8, "when_full": "drop_oldest", "dedup_entries": 1}
+    bounds: ClassVar = {"max_messages": 8, "when_full": "drop_oldest", **FEW}
 
 
 class FairMachine(QueueMachine):

@@ -50,6 +50,7 @@ def test_a_reader_sees_the_stored_settings(store: QueueStore) -> None:
         ("default_priority", 4.5),
         ("dedup_entries", 0),
         ("dedup_entries", 1.5),
+        ("result_entries", 0),
         ("max_messages", -1),
         ("max_messages", 0.5),
         ("snapshot_every", 1.5),

@@ -129,7 +129,11 @@ def test_a_remote_queue_has_the_surveys(server: RunningServer, queue: str) -> No
         assert remote.storage().total_segments >= 1
         remote.nack(leased, "broken")
         assert remote.dead_reasons().reasons == []
-        assert [one.name for one in remote.limits().limits] == ["dedup_entries", "groups"]
+        assert [one.name for one in remote.limits().limits] == [
+            "dedup_entries",
+            "result_entries",
+            "groups",
+        ]
 
 
 def test_keys_are_made_listed_and_revoked(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, cast
 from penstock.checking import Time, check_time
 from penstock.client.request import JSON, Reply, Request, post
 from penstock.model import NewMessage, Payload, Published
+from penstock.queue.dedup import CLIENT_PREFIX
 from penstock.queue.drafting import check, check_batch
 from penstock.queue.settings import MOST_PAYLOAD_BYTES, QueueSettings
 from penstock.queue.unique import HEADER
@@ -43,7 +44,7 @@ class DedupIds:
 
     def generate(self, messages: Sequence[NewMessage]) -> list[str]:
         """Return a new dedup id for each message that has none; "" for the others."""
-        own = f"client:{secrets.token_hex(16)}:"
+        own = f"{CLIENT_PREFIX}{secrets.token_hex(16)}:"
         return [
             f"{own}{index}" if message.dedup_id is None and self.window_s else ""
             for index, message in enumerate(messages)

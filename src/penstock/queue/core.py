@@ -197,7 +197,8 @@ class QueueCore:
 
     def has_ended(self, seq: int) -> bool:
         """Return whether a message is done, dead or removed in group `main`."""
-        return seq in self.main.dead or self.main.is_settled(seq)
+        delivery = self.main.deliveries.get(seq)
+        return self.main.is_settled(seq) if delivery is None else bool(delivery.cause)
 
     def mend(self) -> None:
         """Fold the state from the logs after an interrupted change. Caller holds the lock.

@@ -40,16 +40,18 @@ OWN_PREFIX = "penstock."
 UNIQUE_PREFIX = "penstock.unique:"
 RESULT_PREFIX = "penstock.result:"
 FLOW_PREFIX = "penstock.flow:"
-RETRY_PREFIXES = ("client:", "outbox-")
+CLIENT_PREFIX = "client:"
+OUTBOX_PREFIX = "outbox-"
+_RETRY_PREFIXES = (CLIENT_PREFIX, OUTBOX_PREFIX)
 
 
-def kind_of(dedup_id: str) -> Kind:
-    """Return what a dedup id is for.
+def kind_of(dedup_id: str, *, is_delayed: bool = False) -> Kind:
+    """Return what the dedup id of a message is for. A plan of a workflow is delayed, a step is not.
 
     >>> kind_of("order-7").name, kind_of("penstock.result:0198f2").name
     ('MESSAGE', 'RESULT')
     """
-    if dedup_id.startswith(RETRY_PREFIXES):
+    if dedup_id.startswith(_RETRY_PREFIXES):
         return Kind.RETRY
     if not dedup_id.startswith(OWN_PREFIX):
         return Kind.MESSAGE
@@ -58,7 +60,7 @@ def kind_of(dedup_id: str) -> Kind:
     if dedup_id.startswith(RESULT_PREFIX):
         return Kind.STEP_RESULT if "/" in dedup_id else Kind.RESULT
     if dedup_id.startswith(FLOW_PREFIX):
-        return Kind.STEP if "/" in dedup_id else Kind.STEP_RESULT
+        return Kind.STEP_RESULT if is_delayed else Kind.STEP
     return Kind.MESSAGE
 
 
@@ -67,10 +69,10 @@ def kind_in(attributes: Mapping[int, bytes]) -> int:
     return int.from_bytes(attributes.get(DEDUP_KIND, b""), "little")
 
 
-def dedup_attributes(dedup_id: str, until_ns: int) -> dict[int, bytes]:
+def dedup_attributes(dedup_id: str, until_ns: int, *, is_delayed: bool = False) -> dict[int, bytes]:
     """Return the attributes of a message with a dedup id."""
     attributes = {DEDUP: pack_dedup(dedup_hash(dedup_id), until_ns)}
-    kind = kind_of(dedup_id)
+    kind = kind_of(dedup_id, is_delayed=is_delayed)
     if kind is not Kind.MESSAGE:
         attributes[DEDUP_KIND] = bytes([kind])
     return attributes

@@ -117,7 +117,8 @@ def _attributes(
             window_s = settings.dedup_window_s
         window_s = check_seconds("dedup_window_s", window_s, MIN_DEDUP_WINDOW_S, YEARS_S)
         until_ns = now_ns + round(window_s * NS)
-        attributes.update(dedup_attributes(message.dedup_id, until_ns))
+        is_delayed = message.delay is not None
+        attributes.update(dedup_attributes(message.dedup_id, until_ns, is_delayed=is_delayed))
     if message.max_attempts is not None:
         attributes[MAX_ATTEMPTS] = _attempts(message.max_attempts)
     unique = unique_attribute(headers)

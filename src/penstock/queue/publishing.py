@@ -16,7 +16,7 @@ from penstock.queue.decisions import (
     exceeded_bound,
     most_undelivered,
 )
-from penstock.queue.dedup import Pending, Prepared, kind_in, without_duplicates
+from penstock.queue.dedup import Kind, Pending, Prepared, kind_in, without_duplicates
 from penstock.queue.drafting import check_batch, content_type_attributes, draft_of
 from penstock.queue.events import ALL_GROUPS, Event, EventType
 from penstock.queue.quick_drafts import QuickDrafts
@@ -301,7 +301,7 @@ class Publishing:
         """
         core, made = self._core, self.drafts_of(messages) if made is None else made
         state = core.state
-        if any(draft.attributes and UNIQUE in draft.attributes for draft in made):
+        if any(draft.attributes and _depends_on_others(draft.attributes) for draft in made):
             now_ns = core.tick()  # a message that has expired stands for nothing
             state.unique.clean(core.main)
         prepared = without_duplicates(
@@ -442,6 +442,11 @@ class Publishing:
         core.record(events)
         core.metrics.dropped += count_messages(events)
         return True
+
+
+def _depends_on_others(attributes: Mapping[int, bytes]) -> bool:
+    """Return whether a message is published depending on the states of others."""
+    return UNIQUE in attributes or kind_in(attributes) == Kind.STEP
 
 
 def deduplicated(count: int) -> Event:

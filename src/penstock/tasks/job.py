@@ -142,14 +142,21 @@ class Job(Generic[T]):
                 raise JobFailed(f"job {self.id} is {state}" + (f": {reason}" if reason else ""))
             found = queue.find(self._result_key)  # it may have ended between the two looks
         if found is None:
-            raise NoResult(
-                f"job {self.id} is done, and its result is not kept: set keep_result_s of the "
-                f"task, or read it sooner"
-            )
+            raise NoResult(f"job {self.id} is done, and its result is not kept: {self._advice()}")
         try:
             return queue.get(found).payload
         except NoSuchMessage:
             raise NoResult(f"the result of job {self.id} was removed by retention") from None
+
+    def _advice(self) -> str:
+        """Return what to do for a result that is not kept."""
+        for limit in self._queue.limits().limits:
+            if limit.name == "result_entries" and limit.used >= limit.most:
+                return (
+                    f"the queue keeps the newest {int(limit.most):,} results; read it sooner, or "
+                    f"raise result_entries (or set keep_result_s of the task, if it is not set)"
+                )
+        return "set keep_result_s of the task, or read it sooner"
 
     def _read(self, payload: bytes) -> T:
         envelope = unpack(payload)

@@ -9,6 +9,7 @@ due at the moment when it expires.
 from typing import Any
 
 from penstock.model import NewMessage
+from penstock.queue.dedup import RESULT_PREFIX
 from penstock.tasks.context import Attempt
 from penstock.tasks.envelope import pack_result
 from penstock.tasks.options import MAX_RESULT_BYTES
@@ -17,7 +18,7 @@ from penstock.worker import Done
 
 def dedup_id_of(job_id: str) -> str:
     """Return the dedup id under which the result of a job is published."""
-    return f"penstock.result:{job_id}"
+    return f"{RESULT_PREFIX}{job_id}"
 
 
 def done_with(attempt: Attempt, value: Any) -> Done | None:

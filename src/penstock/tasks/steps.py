@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import InvalidInput
+from penstock.queue.dedup import FLOW_PREFIX, RESULT_PREFIX
 from penstock.queue.facade import AnyQueue
 from penstock.tasks.arguments import Unreadable
 from penstock.tasks.envelope import Envelope, unpack
@@ -17,17 +18,17 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def result_id(flow: str, step: str) -> str:
     """Return the dedup id under which the result of a step is published."""
-    return f"penstock.result:{flow}/{step}"
+    return f"{RESULT_PREFIX}{flow}/{step}"
 
 
 def step_id(flow: str, step: str) -> str:
     """Return the dedup id under which a step is published."""
-    return f"penstock.flow:{flow}/{step}"
+    return f"{FLOW_PREFIX}{flow}/{step}"
 
 
 def flow_id(flow: str) -> str:
     """Return the dedup id under which the plan of a workflow is published."""
-    return f"penstock.flow:{flow}"
+    return f"{FLOW_PREFIX}{flow}"
 
 
 @dataclass(frozen=True, slots=True)

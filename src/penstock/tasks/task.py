@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from penstock.checking import as_seconds, check_number, did_you_mean
 from penstock.model import NewMessage
+from penstock.queue.dedup import UNIQUE_PREFIX
 from penstock.queue.unique import HEADER, header_of
 from penstock.tasks.arguments import Arguments
 from penstock.tasks.envelope import pack
@@ -110,9 +111,9 @@ class Enqueues(Generic[P, T]):
     def _unique_id(self, key: str | None, encoded: bytes) -> str:
         """Return the dedup id of a unique job: by its key, or else by its arguments."""
         if key is not None:
-            return f"penstock.unique:{self.name}:key:{key}"
+            return f"{UNIQUE_PREFIX}{self.name}:key:{key}"
         digest = hashlib.sha256(self.arguments.normalised(encoded)).hexdigest()
-        return f"penstock.unique:{self.name}:args:{digest}"
+        return f"{UNIQUE_PREFIX}{self.name}:args:{digest}"
 
 
 class _WithFunction(Enqueues[P, T]):

@@ -25,6 +25,7 @@ from penstock.errors import (
 from penstock.model import NewMessage
 from penstock.names import QueueName
 from penstock.queue.after import check_after
+from penstock.queue.dedup import OUTBOX_PREFIX
 from penstock.queue.settings import QueueSettings
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class _Row(NamedTuple):
                         f"there is no option {name!r}; the options are {', '.join(OPTIONS)}"
                     )
             QueueName.checked(*self.queue)
-            options.setdefault("dedup_id", f"outbox-{self.id}")
+            options.setdefault("dedup_id", f"{OUTBOX_PREFIX}{self.id}")
             options.setdefault("dedup_window_s", _DEDUP_WINDOW_S)
             message = NewMessage(payload=self.payload, **options)
             check_after(message.after, message.after_failed, 0)  # it is no item of a batch
