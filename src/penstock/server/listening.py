@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from urllib.parse import quote
 
 from penstock.errors import InvalidInput
+from penstock.ledger.files import as_passing_error
 from penstock.server.settings import ServerSettings
 
 _BACKLOG = 2048
@@ -99,7 +100,8 @@ class UnixSocket:
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        """Listen on `settings.unix`. Raise InvalidInput if that is not possible."""
+        """Listen on `settings.unix`. Raise InvalidInput if that is not possible, LedgerError
+        if there are too many open files."""
         self._path = os.path.abspath(settings.unix)
         self._lock_path = f"{self._path}.lock"
         try:
@@ -111,6 +113,8 @@ class UnixSocket:
                 self._release_lock()
                 raise
         except OSError as error:
+            if (refused := as_passing_error(settings.unix, error)) is not None:
+                raise refused from None
             raise InvalidInput(
                 f"unix: cannot listen on {settings.unix}: {error.strerror or error}"
             ) from None
