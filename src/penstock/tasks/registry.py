@@ -267,3 +267,9 @@ class Tasks:
         from penstock.tasks.pending import run_pending  # it imports this module
 
         return run_pending(self, limit)
+
+    async def arun_pending(self, *, limit: int = 10_000) -> int:
+        """Do the same in an event loop: coroutines run in it, functions in threads."""
+        from penstock.tasks.pending import arun_pending
+
+        return await arun_pending(self, limit)
