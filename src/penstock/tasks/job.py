@@ -143,8 +143,8 @@ class Job(Generic[T]):
             found = queue.find(self._result_key)  # it may have ended between the two looks
         if found is None:
             raise NoResult(
-                f"job {self.id} is done, and its result is not kept: set keep_result_s of the "
-                f"task, or read it sooner"
+                f"job {self.id} is done, and has no result: its function raised Discard, or "
+                f"keep_result_s of the task is not set, or that time is over"
             )
         try:
             return queue.get(found).payload
