@@ -1,5 +1,6 @@
 """The sockets of a server: TCP addresses, and a Unix socket."""
 
+import errno
 import fcntl
 import os
 import select
@@ -10,8 +11,7 @@ from asyncio import BaseTransport, WriteTransport
 from ipaddress import ip_address
 from urllib.parse import quote
 
-from penstock.errors import InvalidInput
-from penstock.ledger.files import as_passing_error
+from penstock.errors import InvalidInput, LedgerError
 from penstock.server.settings import ServerSettings
 
 _BACKLOG = 2048
@@ -113,8 +113,11 @@ class UnixSocket:
                 self._release_lock()
                 raise
         except OSError as error:
-            if (refused := as_passing_error(settings.unix, error)) is not None:
-                raise refused from None
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise LedgerError(
+                    f"{settings.unix}: too many open files. Raise the limit of this process "
+                    f"(ulimit -n), open fewer queues in it, or use a broker."
+                ) from None
             raise InvalidInput(
                 f"unix: cannot listen on {settings.unix}: {error.strerror or error}"
             ) from None
