@@ -1,7 +1,7 @@
 """Background jobs of a Flask application. Jobs run in the context of the application.
 
 In production a worker of its own runs them: `penstock worker examples.flask_app:tasks`, with a
-broker's URL instead of the directory.
+directory that both use, or with a broker's URL if they are on several machines.
 """
 
 import tempfile

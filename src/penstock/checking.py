@@ -30,7 +30,7 @@ def check_number(name: str, value: object, low: float, high: float) -> float:
         or not low <= value <= high  # NaN is neither
     ):
         raise InvalidInput(
-            f"{name} is {_shown(value)}; it must be a number from {low:g} to {high:g}"
+            f"{name} is {_shown(value)}; it must be a number from {_plain(low)} to {_plain(high)}"
         )
     return value
 
@@ -42,6 +42,15 @@ def check_whole(name: str, value: object, low: int, high: int) -> int:
             f"{name} is {_shown(value)}; it must be a whole number from {low} to {high}"
         )
     return value
+
+
+def _plain(number: float) -> str:
+    """Return a number as people write it, without an exponent if that is short.
+
+    >>> _plain(3.1536e9), _plain(0.001), _plain(30)
+    ('3153600000', '0.001', '30')
+    """
+    return f"{number:.0f}" if number == round(number) and abs(number) < 1e15 else f"{number:g}"
 
 
 def _shown(value: object) -> str:
@@ -156,6 +165,11 @@ def as_unix_s(name: str, value: object) -> object:
     >>> as_unix_s("until", datetime.fromisoformat("2023-11-14T22:13:20Z"))
     1700000000.0
     """
+    if isinstance(value, str):
+        raise InvalidInput(
+            f"{name} is {value!r}; it must be a datetime with a time zone, or Unix seconds: "
+            f"datetime.fromisoformat reads such text"
+        )
     if not isinstance(value, datetime):
         return value
     if value.utcoffset() is None:

@@ -55,6 +55,8 @@ def test_it_runs_the_jobs_of_tasks(app: str, command: CommandLine, tmp_path: Pat
         (["tasks", "--queue", "mial"], "did you mean mail"),
         (["other"], "not a function, and not a Tasks object"),
         (["print"], "no 'print'"),
+        (["task"], "did you mean tasks"),
+        (["welcome"], "is one task: name the Tasks object"),
         (["Path"], "needs --queue"),
         (["Path", "--queue", ".", "--processes", "2"], "--processes is for tasks"),
     ],

@@ -33,6 +33,7 @@ except ImportError:
     from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
+from penstock.errors import InvalidInput  # noqa: E402
 from penstock.integrations.django import PenstockBackend, backend_of  # noqa: E402
 from penstock.testing import TaskBox, in_memory  # noqa: E402
 from tests.integrations import django_jobs as jobs  # noqa: E402
@@ -67,6 +68,24 @@ def test_a_failed_task_has_its_error(box: TaskBox) -> None:
     assert "ValueError: no" in result.errors[0].traceback
     with pytest.raises(ValueError, match="failed"):
         assert result.return_value
+
+
+def test_a_finished_result_has_its_attempts_and_times(box: TaskBox) -> None:
+    good, bad = jobs.add.enqueue(1, b=2), jobs.fail.enqueue("no")
+    box.run_pending()
+    for result in (good, bad):
+        result.refresh()
+        assert (result.attempts, result.worker_ids) == (1, ["run_pending"])
+        assert result.started_at == result.last_attempted_at is not None
+        assert result.finished_at is not None
+        assert result.enqueued_at <= result.started_at <= result.finished_at
+
+
+def test_an_argument_that_is_not_json_is_refused_with_the_name_of_the_task(box: TaskBox) -> None:
+    for wrong in (object(), timezone.now()):
+        with pytest.raises(InvalidInput, match=r"argument of task '.*django_jobs.add' is not JSON"):
+            jobs.add.enqueue(wrong, b=2)
+    assert box.enqueued() == []
 
 
 def test_a_coroutine_that_takes_the_context(box: TaskBox) -> None:

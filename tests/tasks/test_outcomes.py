@@ -1,5 +1,6 @@
 """What happens to a job: by what its function returns or raises."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -205,3 +206,34 @@ def test_a_payload_is_json_that_any_language_can_write(tasks: Tasks) -> None:
     tasks.queue().enqueue(json.dumps({"v": 1, "task": "note", "args": {"n": 5}}))
     tasks.run_pending()
     assert ran == [5]
+
+
+def test_jobs_are_run_in_an_event_loop(tasks: Tasks) -> None:
+    @tasks.task(keep_result_s=60)
+    async def double(n: int) -> int:
+        assert asyncio.get_running_loop() is loops[0]
+        return 2 * n
+
+    @tasks.task(keep_result_s=60)
+    def plain(n: int) -> int:
+        return n + 1
+
+    @tasks.task(max_attempts=1)
+    async def fail() -> None:
+        raise ValueError("no")
+
+    loops: list[object] = []
+
+    async def use() -> list[Job[Any]]:
+        loops.append(asyncio.get_running_loop())
+        jobs: list[Job[Any]] = [await double.aenqueue(21)]
+        with pytest.raises(InvalidInput, match="await tasks.arun_pending"):
+            tasks.run_pending()
+        assert (jobs[0].state(), jobs[0].retry_info().attempts) == ("ready", 0)
+        jobs += [await plain.aenqueue(1), await fail.aenqueue()]
+        assert await tasks.arun_pending(limit=2) == 2
+        assert await tasks.arun_pending() == 1
+        return jobs
+
+    found = asyncio.run(use())
+    assert (found[0].result(), found[1].result(), found[2].state()) == (42, 2, "dead")

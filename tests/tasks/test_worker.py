@@ -200,6 +200,15 @@ def test_a_worker_at_a_broker(server: RunningServer) -> None:
         assert {job.result() for job in found} == {1}
 
 
+def test_the_log_names_the_directory_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "penstock.worker")
+    with Tasks(tmp_path) as tasks:
+        tasks.add(lambda: None, name="fine").enqueue()
+        run(tasks)
+    said = [one.getMessage() for one in caplog.records if one.name == "penstock.worker"]
+    assert said == [f"working on {tmp_path / 'tasks'}, group main, 8 at a time"]
+
+
 # -- child processes -------------------------------------------------------------------------------
 
 TARGET = "tests.tasks.jobs:tasks"

@@ -55,3 +55,16 @@ def test_a_failure_says_when_to_try_again(queue: Queue) -> None:
 
     assert Worker(queue, handle, options=IDLE).run() == Counts(failed=1)
     assert queue.retry_info(id_).next_attempt_ns == queue.core.clock.now_ns() + 300 * 10**9
+
+
+def test_an_error_without_a_text_is_settled_too(queue: Queue) -> None:
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    def handle(job: penstock.LeasedMessage) -> None:
+        raise Unprintable
+
+    id_ = queue.enqueue(b"x", max_attempts=1)
+    assert Worker(queue, handle, options=IDLE).run() == Counts(failed=1)
+    assert "Unprintable: its text cannot be read" in queue.retry_info(id_).reason

@@ -227,7 +227,10 @@ class Keys:
         if caller is not None:
             return caller
         if not token:
-            raise KeyRefused("an API key is needed: send it as X-Api-Key or Authorization: Bearer")
+            raise KeyRefused(
+                "an API key is needed: send it as X-Api-Key or Authorization: Bearer; clients of "
+                "Penstock take key=, or the environment variable PENSTOCK_KEY"
+            )
         self.count_failure(ip)
         raise KeyRefused("this API key is wrong or was revoked")
 

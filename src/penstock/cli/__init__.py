@@ -10,6 +10,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command line and exit with its code."""
     try:
         from penstock.cli.app import run
+    except KeyboardInterrupt:
+        sys.exit(130)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _NEEDED:

@@ -105,6 +105,12 @@ def worker(
         return
     if not callable(found):
         raise typer.BadParameter(f"{handler!r} is not a function, and not a Tasks object")
+    if _is_tasks(getattr(found, "tasks", None)):
+        module = handler.partition(":")[0]
+        raise typer.BadParameter(
+            f"{handler!r} is one task: name the Tasks object, such as {module}:tasks, which runs "
+            f"them all"
+        )
     if queue is None:
         raise typer.BadParameter("a function needs --queue PATH")
     if processes:
@@ -138,6 +144,11 @@ def _is_tasks(found: object) -> bool:
     return registry is not None and isinstance(found, registry.Tasks)
 
 
+def _can_work(found: object) -> bool:
+    """Return whether a target may be meant: a function, or a `Tasks`."""
+    return isfunction(found) or _is_tasks(found)
+
+
 def _run_tasks(tasks: Any, target: str, **options: Any) -> Counts:
     from penstock.tasks import TasksWorker, TasksWorkerOptions  # needs the extra `tasks`
 
@@ -166,7 +177,7 @@ def load_target(text: str, *, verbose: bool = False) -> Any:
         try:
             found = getattr(found, name)
         except AttributeError:
-            functions = [one for one in dir(found) if isfunction(getattr(found, one, None))]
+            functions = [one for one in dir(found) if _can_work(getattr(found, one, None))]
             hint = f"; {did_you_mean(name, functions)}" if functions else ""
             raise typer.BadParameter(f"{module_name!r} has no {path!r}{hint}") from None
     return found

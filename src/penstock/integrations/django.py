@@ -11,6 +11,7 @@
 `penstock worker penstock.integrations.django_worker:tasks` runs the jobs.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -99,6 +100,13 @@ class PenstockBackend(BaseTaskBackend):  # type: ignore[misc]
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Publish a call of a task."""
         self.validate_task(task)
+        try:
+            json.dumps([args, kwargs])
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(
+                f"an argument of task {task.module_path!r} is not JSON: {error}. Give the primary "
+                f"key of a model instead of the object, and text instead of a date"
+            ) from None
         kind = "async" if iscoroutinefunction(task.func) else "sync"
         published = self.tasks[f"django.{kind}:{task.queue_name}"].with_options(
             priority=5 + round(task.priority * 4 / 100),  # -100 to 100 becomes 1 to 9
@@ -133,8 +141,16 @@ class PenstockBackend(BaseTaskBackend):  # type: ignore[misc]
         job, info = runs.job(message.id), queue.retry_info(message.id)
         result = self._result(message.id, task, args, kwargs, _status(info.state))
         values: dict[str, Any] = {"enqueued_at": datetime.fromtimestamp(message.published_at, UTC)}
+        history = queue.history(message.id)
+        attempts = [event for event in history if event.event == "leased"]
+        if attempts:
+            values["started_at"] = datetime.fromtimestamp(attempts[0].at, UTC)
+            values["last_attempted_at"] = datetime.fromtimestamp(attempts[-1].at, UTC)
+            # One for each attempt: Django counts them.
+            result.worker_ids.extend(event.holder or "penstock" for event in attempts)
+        if result.status in (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED):
+            values["finished_at"] = datetime.fromtimestamp(history[-1].at, UTC)
         if info.last_failure_at is not None:
-            values["last_attempted_at"] = datetime.fromtimestamp(info.last_failure_at, UTC)
             result.errors.append(_error(info.reason))
         if result.status == TaskResultStatus.SUCCESSFUL:
             try:

@@ -397,8 +397,8 @@ def as_passing_error(path: str, error: OSError) -> LedgerError | None:
         return DiskFull(f"{path}: no room to grow ({error}); nothing was written")
     if error.errno in _OUT_OF_FILES:
         return LedgerError(
-            f"{path}: too many open files ({error}); nothing was written. Raise the limit "
-            f"(ulimit -n) or close something."
+            f"{path}: too many open files ({error}); nothing was written. Raise the limit of this "
+            f"process (ulimit -n), open fewer queues in it, or use a broker."
         )
     return None
 

@@ -430,7 +430,7 @@ class Inspecting:
             if delivery is not None and delivery.attempt:
                 return (
                     "backing_off",
-                    f"Attempt {delivery.attempt} failed ({delivery.reason or 'no reason given'}); "
+                    f"Attempt {delivery.attempt} failed ({_first_line(delivery.reason)}); "
                     f"the next is due in {left_s:.1f} s.",
                     {"attempt": delivery.attempt, "left_s": left_s, "reason": delivery.reason},
                 )
@@ -451,7 +451,7 @@ class Inspecting:
             return (
                 "dead",
                 f"It is a dead letter after {_attempts(delivery.attempt)}: "
-                f"{delivery.reason or 'no reason given'}. Redrive it to try again.",
+                f"{_first_line(delivery.reason)}. Redrive it to try again.",
                 {"attempts": delivery.attempt, "reason": delivery.reason},
             )
         if state is State.EXPIRED:
@@ -608,6 +608,11 @@ def _reason_limited(
         f"{who} is at its rate ({rate}_rate_per_s); the next may go in {left_s:.1f} s.",
         {"limit": f"{rate}_rate_per_s", "left_s": left_s},
     )
+
+
+def _first_line(reason: str) -> str:
+    """Return a reason for a sentence: what follows its first line is a traceback."""
+    return reason.partition("\n")[0] or "no reason given"
 
 
 def _reason_of(event: Event) -> str:

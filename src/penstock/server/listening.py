@@ -1,5 +1,6 @@
 """The sockets of a server: TCP addresses, and a Unix socket."""
 
+import errno
 import fcntl
 import os
 import select
@@ -10,7 +11,7 @@ from asyncio import BaseTransport, WriteTransport
 from ipaddress import ip_address
 from urllib.parse import quote
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, LedgerError
 from penstock.server.settings import ServerSettings
 
 _BACKLOG = 2048
@@ -99,7 +100,8 @@ class UnixSocket:
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        """Listen on `settings.unix`. Raise InvalidInput if that is not possible."""
+        """Listen on `settings.unix`. Raise InvalidInput if that is not possible, LedgerError
+        if there are too many open files."""
         self._path = os.path.abspath(settings.unix)
         self._lock_path = f"{self._path}.lock"
         try:
@@ -111,6 +113,11 @@ class UnixSocket:
                 self._release_lock()
                 raise
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise LedgerError(
+                    f"{settings.unix}: too many open files. Raise the limit of this process "
+                    f"(ulimit -n), open fewer queues in it, or use a broker."
+                ) from None
             raise InvalidInput(
                 f"unix: cannot listen on {settings.unix}: {error.strerror or error}"
             ) from None

@@ -18,7 +18,7 @@ from penstock.client.address import unix_socket_of
 from penstock.client.long_paths import short_path
 from penstock.clock import SystemClock
 from penstock.errors import LedgerClosed, LedgerError, PenstockError
-from penstock.ledger.files import watch_fork
+from penstock.ledger.files import as_passing_error, watch_fork
 from penstock.model import NS
 from penstock.shared.holder import Holder
 from penstock.shared.inherited import replace
@@ -39,6 +39,11 @@ class Standing(NamedTuple):
     role: str  # "holder", "client", or "joining": another process is about to take over
     url: str | None = None
     error: PenstockError | None = None  # why joining takes so long
+
+
+def _as_refusal(path: str, error: Exception) -> LedgerError | None:
+    """Return the error for a lack of file descriptors or room; None for any other error."""
+    return as_passing_error(path, error) if isinstance(error, OSError) else None
 
 
 class Member:
@@ -70,7 +75,10 @@ class Member:
             return
         with self.changed:
             if self._thread is None and not self._is_closing:
-                self._wake = os.pipe()
+                try:
+                    self._wake = os.pipe()
+                except OSError as error:
+                    raise _as_refusal(self.place.path, error) or error from None
                 os.set_blocking(self._wake[1], False)
                 self._thread = Thread(target=self._run, name="penstock-shared", daemon=True)
                 self._thread.start()
@@ -153,9 +161,11 @@ class Member:
                     self._set(Standing("joining", error=self._nobody()))
             except PenstockError as error:
                 self._set(Standing("joining", error=error))
-            except Exception as error:  # a bug: callers must not wait for it
-                log.error("sharing %s failed", self.place.path, exc_info=error)
-                failure = LedgerError(f"sharing {self.place.path} failed: {error!r}")
+            except Exception as error:  # callers must not wait for it
+                failure = _as_refusal(self.place.path, error)
+                if failure is None:  # a bug
+                    log.error("sharing %s failed", self.place.path, exc_info=error)
+                    failure = LedgerError(f"sharing {self.place.path} failed: {error!r}")
                 self._set(Standing("joining", error=failure))
             self._pause(pause_s)
             pause_s = min(pause_s * 2, _PAUSE_S_MAX)

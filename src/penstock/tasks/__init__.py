@@ -14,6 +14,15 @@ hello 7 de
 >>> tasks.close()
 """
 
+try:
+    import msgspec as _  # noqa: F401
+except ModuleNotFoundError:
+    raise ModuleNotFoundError(
+        "penstock.tasks needs the package 'msgspec', which is not installed; "
+        "run: pip install 'penstock[tasks]'",
+        name="msgspec",
+    ) from None
+
 from penstock.tasks.context import Attempt, current
 from penstock.tasks.embedding import worker_running, worker_thread
 from penstock.tasks.job import Job, JobFailed, NoResult, NotFinished, ResultError

@@ -63,7 +63,8 @@ def check_task_name(name: object) -> str:
     """Return a task's name; raise InvalidInput if it is none."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"a task's name is {name!r}; it must have 1 to 200 letters, digits and _ . : -"
+            f"a task's name is {name!r}; it must have 1 to 200 of A-Z, a-z, 0-9, _, ., : and -, "
+            f"and start with a letter, a digit or _"
         )
     return name
 

@@ -142,7 +142,7 @@ class Job(Generic[T]):
                 raise JobFailed(f"job {self.id} is {state}" + (f": {reason}" if reason else ""))
             found = queue.find(self._result_key)  # it may have ended between the two looks
         if found is None:
-            raise NoResult(f"job {self.id} is done, and its result is not kept: {self._advice()}")
+            raise NoResult(f"job {self.id} is done, and has no result: {self._advice()}")
         try:
             return queue.get(found).payload
         except NoSuchMessage:
@@ -156,7 +156,10 @@ class Job(Generic[T]):
                     f"the queue keeps the newest {int(limit.most):,} results; read it sooner, or "
                     f"raise result_entries (or set keep_result_s of the task, if it is not set)"
                 )
-        return "set keep_result_s of the task, or read it sooner"
+        return (
+            "its function raised Discard, or keep_result_s of the task is not set, or that time "
+            "is over"
+        )
 
     def _read(self, payload: bytes) -> T:
         envelope = unpack(payload)

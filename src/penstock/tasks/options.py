@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from penstock.checking import Duration, Time, as_seconds, check_number, check_whole
+from penstock.checking import Duration, Time, as_seconds, check_number, check_seconds, check_whole
 from penstock.errors import InvalidInput
 from penstock.names import check_name
 from penstock.queue.settings import MOST_ATTEMPTS, YEARS_S, QueueSettings
@@ -138,7 +138,9 @@ _RANGES = (
 
 
 def check_unique(mode: Any, for_s: Any) -> None:
-    """Raise InvalidInput if a mode of unique jobs is none, or is given beside a window."""
+    """Raise InvalidInput if the mode or window of unique jobs is wrong, or both are given."""
+    if for_s is not None:
+        check_seconds("unique_for_s", for_s, 0.001, YEARS_S)
     if mode is None:
         return
     if mode not in MODES:

@@ -10,11 +10,14 @@ from threading import Lock
 from typing import Any, Protocol
 
 import penstock
-from penstock.checking import MEMORY, is_url, path_of
+from penstock.checking import MEMORY, check_local, is_url, path_of
 from penstock.client import ClientOptions, connect, connect_broker
 from penstock.client.administration import make_queue
 from penstock.clock import Clock
 from penstock.errors import InvalidInput, NoSuchQueue, PenstockError
+from penstock.ledger.files import OsFiles
+from penstock.ledger.folder import Folder
+from penstock.ledger.queue_directory import MANIFEST_NAME
 from penstock.names import directory_of
 from penstock.queue.facade import AnyQueue
 from penstock.queue.queue import Queue, open_queue
@@ -113,10 +116,18 @@ def place_of(
                 f"give a directory or the URL of a broker"
             )
     if is_url(where):
+        if not _split(where)[0].partition("://")[2]:
+            raise InvalidInput(f"the place of tasks is {where!r}, which names no host")
         return Broker(fspath(where), settings)
     if where == MEMORY:
         return Memory(settings)
-    return Directory(path_of(where), settings, shared=shared)
+    path = check_local(path_of(where), "give a directory, or the URL of a broker (http://…)")
+    if Folder(OsFiles(), path).has(MANIFEST_NAME):
+        raise InvalidInput(
+            f"the place of tasks is {path!r}, which is a queue itself: give the directory that has "
+            f"the queues, such as {str(Path(path).parent)!r}"
+        )
+    return Directory(path, settings, shared=shared)
 
 
 def _split(url: str) -> tuple[str, str]:

@@ -127,7 +127,7 @@ class Tasks:
 
     def add(self, function: Callable[..., Any], **options: Unpack[TaskKeywords]) -> RunnableTask:
         """Make a function a task, and return it."""
-        check_handler(function)
+        _check_function(function)
         values: dict[str, Any] = dict(options)
         name = check_task_name(values.pop("name", getattr(function, "__name__", None)))
         for option in values:
@@ -267,3 +267,29 @@ class Tasks:
         from penstock.tasks.pending import run_pending  # it imports this module
 
         return run_pending(self, limit)
+
+    async def arun_pending(self, *, limit: int = 10_000) -> int:
+        """Do the same in an event loop: coroutines run in it, functions in threads."""
+        from penstock.tasks.pending import arun_pending
+
+        return await arun_pending(self, limit)
+
+
+def _check_function(function: object) -> None:
+    """Raise InvalidInput if this cannot be a task: no function, or one that needs an object."""
+    if isinstance(function, str):
+        raise InvalidInput(
+            f"@tasks.task is given {function!r}, which is no function: its name is an option, "
+            f"@tasks.task(name={function!r})"
+        )
+    parameters = getattr(getattr(function, "__code__", None), "co_varnames", ())
+    in_class = "." in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
+    is_method = in_class and parameters[:1] in (("self",), ("cls",))
+    if is_method or isinstance(function, classmethod | staticmethod):
+        raise InvalidInput(
+            f"{function!r} is a method: the object or class that it needs is not part of a "
+            f"message. Make a function a task, with what it needs as arguments"
+        )
+    if not callable(function):
+        raise InvalidInput(f"{function!r} is no function, so it cannot be a task")
+    check_handler(function)

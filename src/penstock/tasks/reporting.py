@@ -109,7 +109,14 @@ class TraceJobs(TaskMiddleware):
     """
 
     def __init__(self, tracer_provider: object = None) -> None:
-        from opentelemetry import trace  # needs the extra `otel`
+        try:
+            from opentelemetry import trace
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"TraceJobs needs the package {error.name!r}, which is not installed; "
+                f"run: pip install 'penstock[otel]'",
+                name=error.name,
+            ) from None
 
         import penstock
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.clock import SystemClock
+from penstock.errors import InvalidInput
 from penstock.model import LeasedMessage
 from penstock.queue.facade import AnyQueue
 from penstock.queue.handlers import check_done
@@ -78,7 +79,7 @@ class Runner:
             with self._middleware.around(attempt):
                 try:
                     value = attempt.task.function(*attempt.args, **attempt.kwargs)
-                    check_done(value)
+                    _check_done(attempt, value)
                 except BaseException as error:
                     raised = error  # also if a middleware swallows it
                     raise
@@ -110,7 +111,7 @@ class Runner:
                 try:
                     async with limit:
                         value = await attempt.task.function(*attempt.args, **attempt.kwargs)
-                    check_done(value)
+                    _check_done(attempt, value)
                 except BaseException as error:
                     raised = error  # also if a middleware swallows it
                     raise
@@ -232,6 +233,18 @@ class Runner:
                 took_s,
                 attempt.number,
             )
+
+
+def _check_done(attempt: Attempt, value: object) -> None:
+    """Raise GiveUp if a function returned a coroutine or generator: its work has not run."""
+    try:
+        check_done(value)
+    except InvalidInput:
+        raise GiveUp(
+            f"the function of task {attempt.task.name!r} returned a {type(value).__name__}, which "
+            f"was not run. A decorator below @tasks.task that makes a plain function of a "
+            f"coroutine function does that: make it a coroutine function too"
+        ) from None
 
 
 def _refused(message: LeasedMessage, reason: str, *, dead: bool = False) -> Failed:

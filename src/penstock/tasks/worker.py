@@ -82,6 +82,7 @@ class TasksWorker:
         self._options = options or TasksWorkerOptions()
         self._target = target
         self._button = StopButton()
+        self._announced: set[str] = set()  # queues whose work was logged: one log line each
         self._holder = f"{socket.gethostname()}:{os.getpid()}"
         names = tasks.queue_names
         if not names:
@@ -163,10 +164,13 @@ class TasksWorker:
             runner = runner_of(self._tasks, name, most, report=reports.report)
             caller, time_limit_of = self._caller(name, runner, most, reports.report)
             options, holder, button = self._options.for_queue(), self._holder, self._button
-            await Shift(
+            working = Shift(
                 *(queue, caller, options, holder, counts, button, time_limit_of),
                 warns_if_new=False,  # its name is that of tasks, and is not misspelt
-            ).work()
+                announces=name not in self._announced,
+            )
+            self._announced.add(name)
+            await working.work()
         finally:
             if isinstance(caller, ProcessCaller):
                 await asyncio.to_thread(caller.join)

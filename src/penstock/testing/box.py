@@ -15,7 +15,7 @@ from penstock.model import Message, NewMessage
 from penstock.queue.facade import AnyQueue
 from penstock.tasks.envelope import unpack
 from penstock.tasks.job import Job
-from penstock.tasks.pending import run_next, run_pending
+from penstock.tasks.pending import arun_pending, run_next, run_pending
 from penstock.tasks.places import Memory
 from penstock.tasks.registry import Tasks
 from penstock.tasks.task import AnyTask
@@ -51,6 +51,10 @@ class TaskBox:
     def run_pending(self, *, limit: int = 10_000) -> int:
         """Run jobs that are ready, in this thread, until none is left. Return their number."""
         return run_pending(self.tasks, limit)
+
+    async def arun_pending(self, *, limit: int = 10_000) -> int:
+        """Do the same in an event loop: coroutines run in it, functions in threads."""
+        return await arun_pending(self.tasks, limit)
 
     def run_next(self, task: AnyTask) -> bool:
         """Run the next job of the queue of a task. Return False if none is ready."""

@@ -27,4 +27,5 @@ async def open_for_tasks(queue: str | AnyQueue | AnyAsyncQueue) -> tuple[AnyAsyn
 
 def name_of(queue: AnyAsyncQueue) -> str:
     """Return the path or URL of a queue, for the log."""
-    return str(getattr(queue, "url", None) or getattr(queue, "path", "a queue"))
+    # A shared directory has a URL too, that of its socket.
+    return str(getattr(queue, "path", None) or getattr(queue, "url", "a queue"))

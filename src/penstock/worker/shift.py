@@ -88,11 +88,13 @@ class Shift:
         time_limit_of: Callable[[LeasedMessage], float | None] | None = None,
         *,
         warns_if_new: bool = True,
+        announces: bool = True,
     ) -> None:
         """`time_limit_of` returns the time limit of one message, instead of `time_limit_s`.
 
-        `warns_if_new`: warn about a queue that never had a message.
+        `warns_if_new`: warn about a queue that never had a message. `announces`: log the beginning.
         """
+        self._announces = announces
         self._warns_if_new = warns_if_new
         self._queue = queue
         self._options = options
@@ -117,7 +119,8 @@ class Shift:
         Calls that have begun are finished and settled first, also if leasing fails permanently.
         """
         options, button = self._options, self._button
-        log.info(
+        log.log(
+            logging.INFO if self._announces else logging.DEBUG,
             "working on %s, group %s, %d at a time",
             name_of(self._queue),
             options.group,
