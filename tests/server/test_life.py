@@ -284,7 +284,7 @@ def test_stopping_answers_who_waits_and_closes_who_is_idle(tmp_path: Path) -> No
 
 
 def test_stopping_finishes_a_request_that_is_under_way(tmp_path: Path) -> None:
-    with RunningServer(tmp_path / "data") as server, server.wire() as wire:
+    with RunningServer(tmp_path / "data", shutdown_s=600) as server, server.wire() as wire:
         body = b'{"payload": 1}'
         head = f"POST {queue_path('orders', 'messages')} HTTP/1.1\r\nHost: t\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -300,9 +300,50 @@ def test_stopping_finishes_a_request_that_is_under_way(tmp_path: Path) -> None:
         assert http.get(queue_path("orders")).json()["stats"]["ready"] == 1
 
 
+@pytest.mark.parametrize("unix", [False, True])
+def test_a_connection_that_is_made_while_the_server_stops_is_closed_at_once(
+    tmp_path: Path, unix: bool
+) -> None:
+    """A listener that is closed may have accepted it before."""
+    path = tmp_path / "s"
+    settings: dict[str, Any] = {"unix": str(path)} if unix else {}
+    with RunningServer(tmp_path / "data", idle_timeout_s=3600, **settings) as server:
+        server.server.service.is_stopping = True
+        with socket.socket(socket.AF_UNIX if unix else socket.AF_INET) as client:
+            client.settimeout(60)
+            client.connect(str(path) if unix else ("127.0.0.1", server.port))
+            assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"GET /livez HT",
+        b"GET /livez HTTP/1.1\r\nHo",
+        b"POST /api/v1/settle HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n{",
+    ],
+)
+def test_stopping_refuses_a_request_of_which_no_more_arrives(tmp_path: Path, part: bytes) -> None:
+    """It is not waited for until all the time for the stop is over, when it would be aborted."""
+    with RunningServer(tmp_path / "data", header_timeout_s=3600) as server, server.wire() as wire:
+        wire.send(part)
+        server.until(lambda: any(not one.is_idle for one in server.server.service.connections))
+        server.stop()
+        answer = wire.answer()
+        assert (answer.status, answer.headers["connection"]) == (503, "close")
+        assert wire.is_closed_by_server()
+
+
 def test_stopping_does_not_wait_longer_than_it_may(tmp_path: Path) -> None:
     with RunningServer(tmp_path / "data", shutdown_s=0.5) as server, server.wire() as wire:
-        wire.send(b"POST /api/v1/settle HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n")
-        server.until(lambda: len(server.server.service.connections) == 1)
+        wire.request("GET", "/livez")
+        assert wire.answer().status == 200
+
+        async def never_end() -> None:
+            endless = asyncio.create_task(asyncio.Event().wait())
+            server.server.service.tasks.add(endless)
+            endless.add_done_callback(server.server.service.tasks.discard)
+
+        server.call(never_end())
         server.stop()
         assert wire.is_closed_by_server()

@@ -84,3 +84,20 @@ def test_a_process_that_ends_at_once_leaves_a_socket_that_is_replaced(tmp_path: 
         assert queue.role == "holder"
         assert queue.stats().ready == 1
     assert was_closed(tmp_path / "q")
+
+
+def test_a_holder_whose_main_thread_has_ended_answers_large_calls(tmp_path: Path) -> None:
+    """Large bodies and answers are handled by threads, also while Python exits."""
+    run(
+        "import penstock, sys, threading\n"
+        "queue = penstock.open(sys.argv[1], shared=True)\n"
+        "main = threading.main_thread()\n"
+        "def work():\n"
+        "    main.join()\n"
+        "    queue.enqueue_batch([b'x' * 1000] * 200)\n"
+        "    assert len(list(queue.browse())) == 200\n"
+        "threading.Thread(target=work).start()\n",
+        tmp_path / "q",
+    )
+    with penstock.open(tmp_path / "q") as queue:
+        assert queue.stats().ready == 200

@@ -21,6 +21,7 @@ cdef class Connection:
     cdef list _corked, _unconfirmed
 
     cdef _leave(self)
+    cdef double _stalled_at(self)
     cdef _close(self)
     cdef _check_delivery(self)
     cdef _release_unconfirmed(self)

@@ -31,6 +31,7 @@ _REQUESTS_PER_TURN = 32  # started, of one connection
 _LINGER_S = 2.0  # after a refusal, received bytes are discarded for this long
 _BODY_BYTES_PER_S = 64 * 1024  # minimum rate of a body that takes longer than its time limit
 _MOST_CORKED_BYTES = 64 * 1024
+_STALLED = 0.05  # share of `shutdown_s`: while the server stops, a request must not pause longer
 _NOTHING = memoryview(b"")
 
 
@@ -138,6 +139,9 @@ class Connection:
             most = service.settings.max_connections
             self._refuse(Overloaded(f"{most} connections are open (max_connections): retry later"))
             transport.close()  # at once: no received bytes could reset the connection
+        elif service.is_stopping:  # it was accepted just before that
+            self.is_draining = True
+            transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
@@ -185,6 +189,12 @@ class Connection:
         self.is_draining = True
         if self.is_idle:
             self._close()
+        elif self._reader.phase in (HEAD, BODY) and not self._reader.waiting:
+            self.deadline = min(self.deadline, self._stalled_at())
+
+    def _stalled_at(self) -> float:
+        """Return until when the next bytes of a request must arrive while the server stops."""
+        return self.loop.time() + self.service.settings.shutdown_s * _STALLED
 
     def _close(self) -> None:
         self.flush()
@@ -237,6 +247,10 @@ class Connection:
             self.transport.abort()  # the client does not read its reply
         elif self.is_read_paused:
             self._set_deadline()  # the server did not read, so the client is not slow
+        elif phase in (HEAD, BODY) and self.service.is_stopping:
+            self._refuse(Unavailable("the server is stopping: retry in a moment"))
+            if not self._reader.waiting:
+                self.transport.close()  # at once, as above: nothing was received for a while
         elif phase in (HEAD, BODY):
             what = "headers" if phase == HEAD else "body"
             self._refuse(RequestTooSlow(f"the {what} took too long to arrive"))
@@ -254,6 +268,8 @@ class Connection:
             self.deadline = NEVER
         else:
             self.deadline = now + settings.idle_timeout_s
+        if self.service.is_stopping and phase in (HEAD, BODY):
+            self.deadline = min(self.deadline, self._stalled_at())
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -358,6 +374,8 @@ class Connection:
                 self._body_until = self.loop.time() + self.service.settings.body_timeout_s
             self.deadline = self._body_until + reader.call.size / _BODY_BYTES_PER_S
             self._send_continue()
+        if self.service.is_stopping and phase in (HEAD, BODY):
+            self.deadline = self._stalled_at()
 
     def _send_continue(self) -> None:
         """Send 100 Continue if the client waits for it and earlier requests are answered."""

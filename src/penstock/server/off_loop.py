@@ -9,10 +9,10 @@ import asyncio
 from asyncio import Future
 from binascii import Error, a2b_base64, b2a_base64
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from penstock.broker.limits import SMALL_BYTES, Held, encoded_bytes
+from penstock.server.exit_threads import ExitThreads
 
 _T = TypeVar("_T")
 _THREADS = 2  # large bodies and answers handled at the same time
@@ -26,7 +26,7 @@ class OffLoop:
 
     def __init__(self, held: Held) -> None:
         self.held = held
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-large")
+        self._threads = ExitThreads(_THREADS, "penstock-large")
 
     def run(self, work: Callable[[], _T]) -> "Future[_T]":
         """Run work in a thread."""

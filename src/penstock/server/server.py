@@ -132,6 +132,7 @@ class Server:
             self._remove_unix()
             for other in self.listeners:
                 other.close()
+            self.service.off_loop.close()
             raise
         loop = asyncio.get_running_loop()
         service, tls = self.service, self._tls

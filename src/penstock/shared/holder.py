@@ -19,9 +19,9 @@ from penstock.clock import SystemClock
 from penstock.names import QueueName
 from penstock.queue.core import QueueCore
 from penstock.server.configuration import Configuration
+from penstock.server.exit_threads import ExitThreads
 from penstock.server.server import Server
 from penstock.server.settings import ServerSettings
-from penstock.shared.exit_threads import ExitThreads
 from penstock.shared.inherited import replace_locks_in, replace_sockets_at
 from penstock.shared.place import Place
 
@@ -57,7 +57,7 @@ class Holder:
     def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until `stop` is called, then hand over. Call `on_ready` when calls are answered."""
         loop = uvloop.new_event_loop()
-        loop.set_default_executor(ExitThreads(_THREADS))
+        loop.set_default_executor(ExitThreads(_THREADS, "penstock-shared"))
         try:
             with self._lock:
                 self._loop = loop

@@ -88,6 +88,8 @@ class Connection:
             self._listener.count_refusal("OUT_OF_MEMORY")
             transport.write(b"OUT_OF_MEMORY\r\n")
             transport.close()
+        elif service.is_stopping:  # it was accepted just before that
+            transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the jobs back: they are ready again at once."""

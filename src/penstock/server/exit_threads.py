@@ -1,7 +1,7 @@
 """An executor that still works while Python exits.
 
 The executors of `concurrent.futures` refuse work as soon as the main thread has ended, and later
-no thread can be started. A holder hands over its directory after that.
+no thread can be started. The holder of a shared directory serves and hands it over after that.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ _Work = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 class ExitThreads(ThreadPoolExecutor):
     """Daemon threads that are started at once. A subclass, as event loops accept nothing else."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, name: str) -> None:
         super().__init__(count)
         self._waiting: SimpleQueue[_Work | None] = SimpleQueue()
         self._workers = [
-            Thread(target=self._run, name=f"penstock-shared-{number}", daemon=True)
+            Thread(target=self._run, name=f"{name}-{number}", daemon=True)
             for number in range(count)
         ]
         for worker in self._workers:
