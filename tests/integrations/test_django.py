@@ -77,12 +77,13 @@ def test_a_finished_result_has_its_attempts_and_times(box: TaskBox) -> None:
         result.refresh()
         assert (result.attempts, result.worker_ids) == (1, ["run_pending"])
         assert result.started_at == result.last_attempted_at is not None
-        assert result.finished_at is not None
+        assert result.enqueued_at and result.started_at and result.finished_at
         assert result.enqueued_at <= result.started_at <= result.finished_at
 
 
 def test_an_argument_that_is_not_json_is_refused_with_the_name_of_the_task(box: TaskBox) -> None:
-    for wrong in (object(), timezone.now()):
+    values: list[Any] = [object(), timezone.now()]
+    for wrong in values:
         with pytest.raises(InvalidInput, match=r"argument of task '.*django_jobs.add' is not JSON"):
             jobs.add.enqueue(wrong, b=2)
     assert box.enqueued() == []

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import InvalidInput, NoSuchMessage
-from penstock.queue import history
+from penstock.queue import events, history
 from penstock.tasks import Discard, GiveUp, Tasks, Workflow, chain, chord, group
 from penstock.tasks.drawing import draw
 from tests.server.running import RunningServer
@@ -237,7 +237,7 @@ def test_the_states_of_steps_that_ended_take_one_pass_over_the_events(
     tasks: Tasks, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     read = 0
-    original = history.decode
+    original = events.decode
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         nonlocal read
