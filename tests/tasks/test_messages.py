@@ -15,6 +15,9 @@ def plain(x: int = 0) -> int:
 
 
 class _Methods:
+    @classmethod
+    def made(cls) -> None: ...
+
     def method(self, x: int) -> int:
         return x
 
@@ -29,7 +32,7 @@ def _says(call: Callable[[], object], *texts: str) -> None:
 def test_what_cannot_be_a_task(tasks: Tasks) -> None:
     add: Any = tasks.task
     _says(lambda: add("mail"), "'mail', which is no function", "@tasks.task(name='mail')")
-    _says(lambda: add(classmethod(plain)), "is a method", "Make a function a task")
+    _says(lambda: add(_Methods.__dict__["made"]), "is a method", "Make a function a task")
     _says(lambda: add(_Methods.method), "is a method", "Make a function a task")
     _says(lambda: add(7), "7 is no function")
     for name in ("größe", ".", "a b", ""):
