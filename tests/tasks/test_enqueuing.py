@@ -37,7 +37,7 @@ def test_a_task_is_still_a_function(tasks: Tasks) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"name": "two words"}, "letters, digits"),
+        ({"name": "two words"}, "A-Z, a-z"),
         ({"queue": "a/b"}, "queue"),
         ({"max_attempts": 0}, "max_attempts"),
         ({"priority": 10}, "priority"),

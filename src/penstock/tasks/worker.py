@@ -103,13 +103,13 @@ class TasksWorker:
         """Do the same in a program that has an event loop of its own."""
         counts = Counts()
         with self._button.at_work(heed_signals=heed_signals):
-            await self._retried("the schedules could not be put", self._tasks.put_schedules)
-            while not self._button.asked.is_set():
+            put = self._tasks.put_schedules
+            is_working = await self._retried("the schedules could not be put", put)
+            while is_working:
                 before = asdict(counts)
                 await self._work_once(counts)
                 # A job of one queue may have enqueued another in a queue that was idle before.
-                if asdict(counts) == before:
-                    break
+                is_working = not self._button.asked.is_set() and asdict(counts) != before
         return counts
 
     def stop(self) -> None:
@@ -120,7 +120,7 @@ class TasksWorker:
         self._button.press()
 
     async def _retried(self, failure: str, call: Callable[[], object]) -> bool:
-        """Call until the broker answers. Return False if a stop came first."""
+        """Call, once at least, until the broker answers. Return False if a stop came first."""
         asked, pause_s = asyncio.ensure_future(self._button.asked.wait()), FIRST_PAUSE_S
         try:
             while not asked.done():
