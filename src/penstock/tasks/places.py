@@ -17,7 +17,8 @@ from penstock.clock import Clock
 from penstock.errors import InvalidInput, NoSuchQueue, PenstockError
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
-from penstock.ledger.queue_directory import MANIFEST_NAME, is_made
+from penstock.ledger.json_files import MANIFEST_NAME
+from penstock.ledger.queue_directory import is_made
 from penstock.names import directory_of
 from penstock.queue.facade import AnyQueue
 from penstock.queue.queue import Queue, open_queue
