@@ -24,6 +24,7 @@ from penstock.errors import (
 )
 from penstock.model import NewMessage
 from penstock.queue import opening
+from penstock.tasks import Tasks
 from tests.server.running import RunningServer
 from tests.shared.processes import sharing
 
@@ -392,3 +393,42 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     path.mkdir(mode=0o500)
     with pytest.raises(PenstockError, match=r"q"):
         penstock.open(path, shared=True)
+
+
+def test_the_queue_of_a_task_is_not_mistaken_for_one_of_a_broker(tmp_path: Path) -> None:
+    """`Tasks` has a queue in each directory, others have namespaces between."""
+    with Tasks(tmp_path / "tasks") as tasks:
+        tasks.add(lambda: None, name="send", queue="mail").enqueue()
+    with pytest.raises(InvalidInput, match="as Tasks makes it"):
+        penstock.open(tmp_path / "tasks", shared=True, queue="mail")
+    assert sorted(os.listdir(tmp_path / "tasks")) == ["mail"]
+    with penstock.open(tmp_path / "tasks" / "mail", shared=True) as queue:
+        assert queue.stats().ready == 1
+
+    penstock.open(tmp_path / "data", shared=True, queue="mail").close()
+    with Tasks(tmp_path / "data") as tasks, pytest.raises(InvalidInput, match="of a broker"):
+        tasks.add(lambda: None, name="send", queue="mail").enqueue()
+    assert "mail" not in os.listdir(tmp_path / "data")
+
+
+def test_a_path_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="not UTF-8"):
+        penstock.open(os.fsdecode(bytes(tmp_path) + b"/\xff"), shared=True)
+
+
+def test_a_directory_that_only_another_user_may_read_is_refused_with_both_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    penstock.open(tmp_path / "q", shared=True).close()
+    owner = os.geteuid()
+
+    def refuse(*_: object) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("penstock.shared.place.is_made", refuse)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(LedgerError, match=f"belongs to user {owner}, .* as user {owner + 1}"):
+        penstock.open(tmp_path / "q", shared=True)
+    monkeypatch.setattr(os, "geteuid", lambda: owner)
+    with pytest.raises(LedgerError, match="opening failed: .*Permission denied"):
+        penstock.open(tmp_path / "q", shared=True)

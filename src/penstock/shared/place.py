@@ -14,7 +14,7 @@ from penstock.errors import InvalidInput, LedgerError, LedgerLocked, NotALedger
 from penstock.ledger.files import OsFiles, as_ledger_error
 from penstock.ledger.folder import Folder
 from penstock.ledger.queue_directory import SOCKET_NAME, announced_url, is_made
-from penstock.names import ONE_QUEUE, QueueName
+from penstock.names import ONE_QUEUE, QueueName, directory_of
 
 _EXPECTED = "processes share a directory, such as ./orders"
 
@@ -40,8 +40,7 @@ class Place:
 
         Raise LedgerError if this process cannot be the one that writes here.
         """
-        owner = self._owner()
-        if owner is not None and owner != os.geteuid():
+        if self.is_of_another_user:
             return None  # see `refusal`
         home = (OneQueue if self.is_one_queue else Layout)(OsFiles(), self.path)
         try:
@@ -70,6 +69,10 @@ class Place:
             f"it there, open it there with shared=True as well, or let both talk to a broker"
         )
 
+    @property
+    def is_of_another_user(self) -> bool:
+        return self._owner() not in (None, os.geteuid())
+
     def _owner(self) -> int | None:
         try:
             return os.stat(self.path).st_uid
@@ -80,9 +83,24 @@ class Place:
 def place_of(path: str, queue: str | None) -> tuple[Place, QueueName]:
     """Return a directory and the queue in it. Without a name, the directory itself is the queue.
 
-    Raise InvalidInput if the directory is of the other kind.
+    Raise InvalidInput if the directory is of the other kind, LedgerError if it cannot be read.
     """
     local = os.path.realpath(check_local(path, _EXPECTED))
+    if not _is_text(local):
+        raise InvalidInput(
+            f"the path {path!r} is not UTF-8, and the address of its socket must be: rename it"
+        )
+    place = Place(local, is_one_queue=queue is None)
+    try:
+        return place, _queue_in(place, path, queue)
+    except OSError as error:
+        if place.is_of_another_user:
+            raise place.refusal(str(error.strerror)) from error
+        raise as_ledger_error(path, "opening", error) from error
+
+
+def _queue_in(place: Place, path: str, queue: str | None) -> QueueName:
+    local = place.path
     folder = Folder(OsFiles(), local)
     if os.path.exists(local) and not Path(local).is_dir():
         raise NotALedger(f"{path} is a file, not a directory")
@@ -92,10 +110,27 @@ def place_of(path: str, queue: str | None) -> tuple[Place, QueueName]:
             raise InvalidInput(
                 f"{path} has several queues: name one of them, such as queue='default/orders'"
             )
-        return Place(local, is_one_queue=True), ONE_QUEUE
+        return ONE_QUEUE
     if is_queue:
         raise InvalidInput(
             f"{path} is one queue, so queue={queue!r} is not in it: leave the option out, or name "
             f"a directory of several queues"
         )
-    return Place(local, is_one_queue=False), QueueName.parse(queue)
+    name = QueueName.parse(queue)
+    own = Path(local) / directory_of(name.name)
+    if name.namespace == "default" and is_made(Folder(OsFiles(), str(own))):
+        there = Path(local) / "default" / directory_of(name.name)
+        if not is_made(Folder(OsFiles(), str(there))):
+            raise InvalidInput(
+                f"{path} has queue {name.name!r} as a directory of its own, as Tasks makes it, "
+                f"and {str(name)!r} would be another queue: open {own} without queue="
+            )
+    return name
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

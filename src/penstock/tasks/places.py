@@ -18,6 +18,7 @@ from penstock.errors import InvalidInput, NoSuchQueue, PenstockError
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.json_files import MANIFEST_NAME
+from penstock.ledger.queue_directory import is_made
 from penstock.names import directory_of
 from penstock.queue.facade import AnyQueue
 from penstock.queue.queue import Queue, open_queue
@@ -49,12 +50,23 @@ class Directory:
     def open(self, queue: str, limits: Mapping[str, Any]) -> AnyQueue:
         settings: Any = {**self._settings, **limits}
         path = Path(self._path) / directory_of(queue)
+        there = Path(self._path) / "default" / directory_of(queue)
+        if _is_queue(there) and not _is_queue(path):
+            raise InvalidInput(
+                f"{self._path} is the data directory of a broker, where queue {queue!r} is in "
+                f"{there}, and tasks would make another one in {path}: give Tasks the URL of the "
+                f"broker, or a directory of its own"
+            )
         sharing: Any = {"shared": True} if self._shared else {}
         opened: AnyQueue = penstock.open(path, **sharing, **settings)
         return opened
 
     def prepare(self, queue: str, limits: Mapping[str, Any]) -> None:
         pass
+
+
+def _is_queue(path: Path) -> bool:
+    return is_made(Folder(OsFiles(), str(path)))
 
 
 class Broker:
