@@ -263,3 +263,12 @@ def test_the_states_of_steps_that_ended_take_one_pass_over_the_events(
     before = read
     run.states()
     assert read == before  # what was read is known
+
+
+def test_a_group_inside_a_chain_is_refused(tasks: Tasks) -> None:
+    task = tasks.add(lambda *_: None, name="one")
+    inner: Any = group(task.s())
+    with pytest.raises(InvalidInput, match="a step is"):
+        chain(task.s(), inner, task.s())
+    with pytest.raises(InvalidInput, match="a step is"):
+        chord([task.s()], inner)

@@ -201,7 +201,7 @@ def chain(*calls: Signature, keep_s: Duration = DEFAULT_KEEP_S) -> Workflow:
         if before is None:
             before = flow.step(name, call)
         else:
-            before = flow.step(name, call.with_first(before.result), after=[before])
+            before = flow.step(name, _with_first(call, before.result), after=[before])
     return flow
 
 
@@ -221,12 +221,17 @@ def chord(
     if not steps:
         raise InvalidInput("a chord needs at least one call before the last")
     results = ResultOf(flow, tuple(step.name for step in steps), is_list=True)
-    flow.step(f"{len(steps) + 1} {_name_of(last)}", last.with_first(results), after=steps)
+    flow.step(f"{len(steps) + 1} {_name_of(last)}", _with_first(last, results), after=steps)
     return flow
 
 
 def _add_all(flow: Workflow, calls: Iterable[Signature]) -> list[Step]:
     return [flow.step(f"{n} {_name_of(call)}", call) for n, call in enumerate(calls, 1)]
+
+
+def _with_first(call: Signature, first: Any) -> Signature:
+    """Return a call with its first argument. `Workflow.step` refuses what is no call."""
+    return call.with_first(first) if isinstance(call, Signature) else call
 
 
 def _name_of(call: object) -> str:
