@@ -11,10 +11,6 @@ from penstock.tasks import Tasks, TasksWorkerOptions, current
 from penstock.tasks.pending import LEASE_S, LeaseRenewal
 
 
-class Killed(BaseException):
-    """Stands for the end of the process: nothing is settled."""
-
-
 def test_a_job_of_a_process_that_was_killed_comes_back_after_the_lease_of_a_worker(
     tasks: Tasks, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -24,11 +20,11 @@ def test_a_job_of_a_process_that_was_killed_comes_back_after_the_lease_of_a_work
     def die() -> None:
         ran.append(current().number)
         if len(ran) == 1:
-            raise Killed
+            raise KeyboardInterrupt  # stands for the end of the process
 
     job = die.enqueue()
     queue: Any = tasks.queue()
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(type(queue), "release", lambda *_: None)
         tasks.run_pending()
     clock.advance(LEASE_S - 1)

@@ -64,10 +64,11 @@ def _is_same(one: Any, other: Any, *, any_sequence: bool = False) -> bool:
         return one.keys() == other.keys() and _are_same(
             list(one.values()), [other[key] for key in one], any_sequence
         )
-    if hints := _hints_of(type(one)):
+    kind: Any = type(one)
+    if hints := _hints_of(kind):
         return all(
-            is_as_given(getattr(one, name, None), getattr(other, name, None), kind)
-            for name, kind in hints.items()
+            is_as_given(getattr(one, name, None), getattr(other, name, None), hint)
+            for name, hint in hints.items()
         )
     return isinstance(one, list | tuple) and _are_same(one, other, any_sequence)
 
