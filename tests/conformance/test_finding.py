@@ -44,10 +44,12 @@ async def test_results_and_steps_do_not_displace_other_dedup_ids(life: StoreLife
     store = await life.open(dedup_entries=2, result_entries=2)
     ids = ("mine", "client:0:0", "penstock.unique:a:key:b")
     found = await life.publish(*(NewMessage(payload=b"", dedup_id=id_) for id_ in ids))
-    kept = {"dedup_window_s": 86400.0, "delay": 86400.0, "ttl": 0}
+    day_s = 86400.0
     for number in range(5):
         for name in (f"penstock.result:{number}", f"penstock.flow:{number}"):
-            await life.publish(NewMessage(payload=b"", dedup_id=name, **kept))
+            await life.publish(
+                NewMessage(payload=b"", dedup_id=name, dedup_window_s=day_s, delay=day_s, ttl=0)
+            )
     await store.close()
     store = await life.open()
     assert [await store.run(ORDERS, FindMessage(id_)) for id_ in ids] == list(found)
