@@ -85,7 +85,7 @@ def main(place: Path) -> dict[str, Any]:
 
     with penstock.open(str(place / "typed")) as queue:
         queue.enqueue_batch([b'{"n": 1}', b"no"])
-    typed = read(spark, place / "typed", columns=["seq"], payload_schema="n BIGINT")
+    typed = read(spark, place / "typed", columns=["seq", "data"], payload_schema="n BIGINT")
     done["typed"] = sorted(row["n"] or 0 for row in typed.select("data.n").collect()) == [0, 1]
 
     first = copy(spark, place)
