@@ -6,7 +6,14 @@ import pyarrow as pa
 import pytest
 
 from penstock.archive import ArchiveError, archive_at
-from penstock.archive.parquet import decode, encode, read_file, write_verified
+from penstock.archive.parquet import (
+    BATCH_BYTES,
+    decode,
+    encode,
+    read_file,
+    read_range,
+    write_verified,
+)
 from tests.archive.s3_server import S3Server
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("timestamp_ns", pa.int64()), ("payload", pa.binary())])
@@ -61,6 +68,8 @@ def test_damage_and_loss_of_a_file_are_named(tmp_path: Path) -> None:
     place.write_bytes(data)
     with pytest.raises(ArchiveError, match=r"queue=a/1\.parquet is damaged"):
         read_file(store, file, SCHEMA)
+    with pytest.raises(ArchiveError, match=r"queue=a/1\.parquet is damaged"):
+        next(read_range(store, file, SCHEMA, (1, 11)))
     place.unlink()
     with pytest.raises(ArchiveError, match="is missing, though the manifest names it"):
         read_file(store, file, SCHEMA)
@@ -72,3 +81,26 @@ def test_a_column_added_since_is_null() -> None:
     assert found.schema == wider
     assert found.column("content_type").to_pylist() == [None, None]
     assert found.select(SCHEMA.names).equals(messages(1, 2))
+
+
+@pytest.mark.parametrize("payload_bytes", [10, 3000, 300_000])
+@pytest.mark.parametrize("part", [(1, 1201), (100, 1101)])
+def test_a_range_is_read_in_batches_of_limited_size(
+    tmp_path: Path, payload_bytes: int, part: tuple[int, int]
+) -> None:
+    count = 1200 if payload_bytes < 10_000 else 40
+    seqs = range(1, count + 1)
+    payloads = [seq.to_bytes(payload_bytes, "big") for seq in seqs]
+    table = pa.table([list(seqs), [seq * 10 for seq in seqs], payloads], schema=SCHEMA)
+    store = archive_at(str(tmp_path)).store
+    file = write_verified(store, "queue=a/1.parquet", "2026-01-31", table)
+    wider = SCHEMA.append(pa.field("content_type", pa.string()))
+    batches = list(read_range(store, file, wider, part))
+    wanted = table.slice(part[0] - 1, part[1] - part[0])
+    found = pa.Table.from_batches(batches, wider)
+    assert found.select(SCHEMA.names).equals(wanted)
+    assert found.column("content_type").null_count == wanted.num_rows
+    assert all(batch.nbytes <= BATCH_BYTES + payload_bytes for batch in batches)
+    # A column that the file does not have at all has as many rows.
+    absent = read_range(store, file, wider.remove(0).remove(0).remove(0), part)
+    assert sum(batch.num_rows for batch in absent) == wanted.num_rows

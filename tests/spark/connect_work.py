@@ -8,16 +8,19 @@ Prints what works as one line of JSON. DIRECTORY has the archive of a queue of C
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
 from penstock.errors import InvalidInput
 from penstock.spark import PenstockDataSource, read
 from penstock.spark.jobs import archive, archived, redrive, report, restore, stream
+from tests.spark.finishing import finish
 
 COUNT = 300
 
@@ -44,17 +47,13 @@ def main(place: Path) -> dict[str, Any]:
         writer.option("txnVersion", "1").save(str(place / "sink"))
     done["write once"] = numbers(read(spark, place / "sink")) == wanted
 
+    def copy(to: str) -> StreamingQuery:
+        target, checkpoint = str(place / to), str(place / f"{to} checkpoint")
+        return stream(spark, source, target, to=to, checkpoint=checkpoint, once=True)
+
     for to in ("queue", "delta"):
         for _ in range(2):
-            query = stream(
-                spark,
-                source,
-                str(place / to),
-                to=to,
-                checkpoint=str(place / f"{to} checkpoint"),
-                once=True,
-            )
-            query.awaitTermination()
+            finish(partial(copy, to))
     done["stream"] = numbers(read(spark, place / "queue")) == wanted
     found = DeltaTable(str(place / "delta")).to_pyarrow_table()["payload"].to_pylist()
     done["delta"] = sorted(int(one) for one in found) == wanted

@@ -19,6 +19,7 @@ from penstock.spark import read, session
 from penstock.spark.jobs import archive, audit, report, restore, stream
 from penstock.spark.jobs import archived as archived_frame
 from penstock.spark.versions import HAS_FILTERS, HAS_READ_LIMITS
+from tests.spark.finishing import finish
 
 COUNT = 3000
 
@@ -29,16 +30,17 @@ def numbers(frame: DataFrame) -> list[int]:
 
 def copy(spark: SparkSession, place: Path, **options: str) -> list[int]:
     """Stream the source to a queue as far as it goes, and return what is in it."""
-    query = stream(
-        spark,
-        str(place / "source"),
-        str(place / "copy"),
-        to="queue",
-        checkpoint=str(place / "checkpoint"),
-        once=True,
-        options=options,
+    finish(
+        lambda: stream(
+            spark,
+            str(place / "source"),
+            str(place / "copy"),
+            to="queue",
+            checkpoint=str(place / "checkpoint"),
+            once=True,
+            options=options,
+        )
     )
-    query.awaitTermination()
     return numbers(read(spark, place / "copy"))
 
 
@@ -83,7 +85,7 @@ def main(place: Path) -> dict[str, Any]:
 
     with penstock.open(str(place / "typed")) as queue:
         queue.enqueue_batch([b'{"n": 1}', b"no"])
-    typed = read(spark, place / "typed", columns=["seq"], payload_schema="n BIGINT")
+    typed = read(spark, place / "typed", columns=["seq", "data"], payload_schema="n BIGINT")
     done["typed"] = sorted(row["n"] or 0 for row in typed.select("data.n").collect()) == [0, 1]
 
     first = copy(spark, place)

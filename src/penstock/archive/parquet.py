@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +18,10 @@ _WITH_STATISTICS = ["seq", "timestamp", "timestamp_ns", "priority", "key"]
 # Readers skip row groups and pages by their statistics: a range of times reads about these many
 # rows more than it has. Smaller ones take more memory for their metadata, and save nothing.
 ROW_GROUP_ROWS, ROW_GROUP_BYTES = 1 << 16, 64 << 20
-BATCH_ROWS = 16_384  # that are decoded at once
+# Limits of what is decoded at once. Larger batches get fresh memory each time, which costs more.
+BATCH_ROWS, BATCH_BYTES = 16_384, 2 << 20
+
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 
 def encode(table: pa.Table) -> bytes:
@@ -142,10 +146,22 @@ def read_range(
         number for number in range(found.num_row_groups) if inside or _meets(found, number, bounds)
     ]
     read = names if inside else list(dict.fromkeys([*names, *bounds]))
-    for batch in found.iter_batches(BATCH_ROWS, row_groups=groups, columns=read):
+    rows = _batch_rows(found, groups, read)
+    for batch in found.iter_batches(rows, row_groups=groups, columns=read):
         wanted = batch if inside else _within(batch, bounds)
         if wanted.num_rows:
-            yield from _in_columns(pa.table(wanted), schema).to_batches()
+            yield _in_columns(wanted, schema)
+
+
+def _batch_rows(file: pq.ParquetFile, groups: list[int], names: list[str]) -> int:
+    """Return how many rows of these columns are about BATCH_BYTES, and at most BATCH_ROWS."""
+    rows = size_bytes = 0
+    for group in map(file.metadata.row_group, groups):
+        rows += group.num_rows
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema.partition(".")[0] in names:
+                size_bytes += column.total_uncompressed_size
+    return max(min(BATCH_BYTES * rows // max(size_bytes, 1), BATCH_ROWS), 1)
 
 
 def _meets(file: pq.ParquetFile, group: int, bounds: dict[str, tuple[int, int]]) -> bool:
@@ -186,11 +202,12 @@ def decode(stored: bytes, schema: pa.Schema, *, drop: bool = True) -> pa.Table:
     return _in_columns(file.read([name for name in names if name in schema.names]), schema)
 
 
-def _in_columns(found: pa.Table, schema: pa.Schema) -> pa.Table:
+def _in_columns(found: _Rows, schema: pa.Schema) -> _Rows:
+    names = found.schema.names
     columns = [
         found.column(field.name).cast(field.type)
-        if field.name in found.column_names
+        if field.name in names
         else pa.nulls(found.num_rows, field.type)
         for field in schema
     ]
-    return pa.table(columns, schema=schema)
+    return type(found).from_arrays(columns, schema=schema)

@@ -1,0 +1,25 @@
+"""Run streams to their end on machines that are too busy for a fixed deadline of Spark."""
+
+from collections.abc import Callable
+
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+_STARTS = 12
+
+
+def finish(start: Callable[[], StreamingQuery]) -> None:
+    """Start a stream and wait for its end. Start it again if its Python process was too slow.
+
+    Spark 4.0 to 4.3 wait exactly 10 s for the process of a streaming source to import PySpark and
+    connect, whatever the settings. Then they remove its socket and fail the query, which has read
+    nothing yet.
+    """
+    for left in reversed(range(_STARTS)):
+        try:
+            start().awaitTermination()
+        except PySparkException as error:
+            if not left or "failed to connect back" not in str(error):
+                raise
+        else:
+            return
