@@ -296,3 +296,12 @@ def test_limits_that_are_set_later_know_the_tenants_of_old_messages() -> None:
     queue = store.open(fair=False, tenant_max_in_flight=0)
     assert payloads(queue.lease(9)) == [b"keyed"]
     store.close()
+
+
+@pytest.mark.parametrize("setting", ["delivery_rate_per_s", "tenant_rate_per_s"])
+def test_the_slowest_rate_is_one_in_a_hundred_years(setting: str) -> None:
+    store = QueueStore({setting: 5e-324})
+    store.queue.enqueue_batch([b"a", b"b"])
+    assert [one.payload for one in store.queue.lease(2)] == [b"a"]
+    store.reopen()
+    assert store.queue.lease() == []

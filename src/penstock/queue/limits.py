@@ -11,6 +11,7 @@ from penstock.model import NS
 from penstock.queue.settings import QueueSettings
 
 NO_LIMIT = 1 << 62
+_MAX_INTERVAL_NS = 100 * 365 * 86400 * NS  # of the slowest rate: times stay within 64 bits
 
 
 class Limit(NamedTuple):
@@ -27,7 +28,7 @@ class Limit(NamedTuple):
             return None
         if not rate_per_s:
             return cls(max_in_flight)
-        interval_ns = max(round(NS / rate_per_s), 1)
+        interval_ns = max(round(min(NS / rate_per_s, _MAX_INTERVAL_NS)), 1)
         most = max(int(burst or rate_per_s), 1)
         return cls(max_in_flight, interval_ns, (most - 1) * interval_ns)
 

@@ -302,7 +302,7 @@ class Publishing:
         core, made = self._core, self.drafts_of(messages) if made is None else made
         state = core.state
         if any(draft.attributes and _depends_on_others(draft.attributes) for draft in made):
-            now_ns = core.tick()  # a message that has expired stands for nothing
+            now_ns = core.tick()  # a lease that has ended, or a message with a key that has expired
             state.unique.clean(core.main)
         prepared = without_duplicates(
             state.dedup,
@@ -310,7 +310,7 @@ class Publishing:
             messages,
             made,
             now_ns,
-            lambda key: state.unique.first_with(key, core.main),
+            lambda key: state.unique.first_with(key, core.main, now_ns),
         )
         try:
             state.dedup.check_room(prepared.drafts, now_ns, core.has_ended)

@@ -93,7 +93,7 @@ def freeze_state(state: QueueState) -> "Frozen":
     if any(progress):
         writer.json(progress)
     if unique:
-        writer.json([[attribute.hex(), seq, at_ns] for attribute, seq, at_ns in unique])
+        writer.json([[attribute.hex(), *times] for attribute, *times in unique])
     if state.limits is not None:
         for group in groups:
             _dump_limits(writer, group)
@@ -151,7 +151,7 @@ def _load_state(state: QueueState, reader: "_Reader") -> None:
         for group, said in zip(state.groups.values(), reader.json(), strict=True):
             group.progress.load([(seq, Progress(*values)) for seq, values in said])
     if header.get("has_unique"):
-        state.unique.load([(bytes.fromhex(name), seq, at_ns) for name, seq, at_ns in reader.json()])
+        state.unique.load([(bytes.fromhex(name), *times) for name, *times in reader.json()])
     if header.get("has_limits") and state.limits is not None:
         state.knows_tenants = True
         for group in state.groups.values():

@@ -85,9 +85,9 @@ class QueueState:
             if group.fed_upto < upto:
                 group.feed_noted(max(first, group.fed_upto), upto, noted)
         self.ingested_upto = max(first, upto)
-        for seq, timestamp_ns, _, _, _, attributes, _ in noted:
+        for seq, timestamp_ns, _, _, _, attributes, expires_at_ns in noted:
             if attributes and seq >= first:
-                self._note_dedup(attributes, seq, timestamp_ns)
+                self._note_dedup(attributes, seq, timestamp_ns, expires_at_ns)
 
     def publish(self, entry: Entry) -> None:
         """Feed a message of any kind."""
@@ -97,14 +97,18 @@ class QueueState:
         if entry.seq >= self.ingested_upto:
             self.ingested_upto = entry.seq + 1
             if entry.attributes:
-                self._note_dedup(entry.attributes, entry.seq, entry.timestamp_ns)
+                self._note_dedup(
+                    entry.attributes, entry.seq, entry.timestamp_ns, entry.expires_at_ns
+                )
 
-    def _note_dedup(self, attributes: Mapping[int, bytes], seq: int, timestamp_ns: int) -> None:
+    def _note_dedup(
+        self, attributes: Mapping[int, bytes], seq: int, timestamp_ns: int, expires_at_ns: int
+    ) -> None:
         if DEDUP in attributes:
             digest, until_ns = unpack_dedup(attributes[DEDUP])
             self.dedup.add(kind_in(attributes), digest, until_ns, seq, timestamp_ns)
         if UNIQUE in attributes:
-            self.unique.add(attributes[UNIQUE], seq, timestamp_ns)
+            self.unique.add(attributes[UNIQUE], seq, timestamp_ns, expires_at_ns)
         if DUPLICATES in attributes:
             self.deduplicated += int.from_bytes(attributes[DUPLICATES], "little")
 

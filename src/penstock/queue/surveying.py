@@ -249,6 +249,7 @@ def get_limits(queue: Behaviours, operation: GetLimits) -> Limits:
         groups = [*state.groups.values()]
         undelivered, dedup_ids = most_undelivered(state), state.dedup.count(*_OF_IDS)
         results = state.dedup.count(Kind.RESULT, Kind.STEP)
+        leased = max(len(group.leases) for group in groups)
         dead = max(len(group.dead) for group in groups)
         dead_bytes = max(group.dead_bytes for group in groups)
     full = _FULL[settings.when_full]
@@ -256,6 +257,7 @@ def get_limits(queue: Behaviours, operation: GetLimits) -> Limits:
     found = [
         Limit("max_messages", undelivered, settings.max_messages, full),
         Limit("max_bytes", message_bytes, settings.max_bytes, full),
+        Limit("max_in_flight", leased, settings.max_in_flight, "leases wait for one to end"),
         Limit("rate_burst", *queue.publishing.burst_used(), "publishing is refused for a moment"),
         Limit(
             "dead_max_messages",

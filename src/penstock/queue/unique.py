@@ -24,7 +24,7 @@ class Mode(IntEnum):
     """How long a message stands for its key. The numbers are part of the file format."""
 
     WAITING = 1  # until it is leased; again while it waits for another attempt
-    UNTIL_DONE = 2  # until it is done, dead or removed
+    UNTIL_DONE = 2  # until it is done, dead, expired or removed
 
 
 _MODES = {mode.name.lower(): mode for mode in Mode}
@@ -58,22 +58,27 @@ class UniqueTable:
     """The newest message of each key. Its answers depend on nothing that is removed."""
 
     def __init__(self) -> None:
-        self._newest: dict[bytes, tuple[int, int]] = {}  # attribute -> (seq, published_ns)
+        # attribute -> (seq, published_ns, expires_at_ns or 0)
+        self._newest: dict[bytes, tuple[int, int, int]] = {}
         self._clean_at = _SPARE
 
     def __len__(self) -> int:
         return len(self._newest)
 
-    def add(self, attribute: bytes, seq: int, published_ns: int) -> None:
+    def add(self, attribute: bytes, seq: int, published_ns: int, expires_at_ns: int) -> None:
         """Note that a message was published."""
         known = self._newest.get(attribute)
         if known is None or known[0] < seq:
-            self._newest[attribute] = (seq, published_ns)
+            self._newest[attribute] = (seq, published_ns, expires_at_ns)
 
-    def first_with(self, attribute: bytes, main: "Group") -> tuple[int, int] | None:
+    def first_with(self, attribute: bytes, main: "Group", now_ns: int) -> tuple[int, int] | None:
         """Return (seq, published_ns) of the message that stands for a key."""
         found = self._newest.get(attribute)
-        return found if found is not None and _stands(attribute, found[0], main) else None
+        if found is None:
+            return None
+        seq, published_ns, expires_at_ns = found
+        stands = _stands(attribute, seq, expires_at_ns, main, now_ns)
+        return (seq, published_ns) if stands else None
 
     def clean(self, main: "Group") -> None:
         """Forget messages that stand for nothing any more, if there may be many."""
@@ -81,22 +86,23 @@ class UniqueTable:
             self.load(self.items(main))
             self._clean_at = 2 * len(self._newest) + _SPARE
 
-    def items(self, main: "Group") -> list[tuple[bytes, int, int]]:
-        """Return (attribute, seq, published_ns) of all that are not done, in a fixed order."""
+    def items(self, main: "Group") -> list[tuple[bytes, int, int, int]]:
+        """Return the attribute, seq and times of all that are not done, in a fixed order."""
         return sorted(
             (attribute, *found)
             for attribute, found in self._newest.items()
             if not main.is_settled(found[0])
         )
 
-    def load(self, items: list[tuple[bytes, int, int]]) -> None:
-        self._newest = {attribute: (seq, at) for attribute, seq, at in items}
+    def load(self, items: list[tuple[bytes, int, int, int]]) -> None:
+        self._newest = {attribute: (seq, at_ns, end_ns) for attribute, seq, at_ns, end_ns in items}
 
 
-def _stands(attribute: bytes, seq: int, main: "Group") -> bool:
+def _stands(attribute: bytes, seq: int, expires_at_ns: int, main: "Group", now_ns: int) -> bool:
     lease, delivery = main.leases.get(seq), main.deliveries.get(seq)
     if delivery is not None and delivery.cause:
         return False  # a dead letter
     if lease is not None:
         return attribute[0] == Mode.UNTIL_DONE
-    return not main.is_settled(seq)
+    # A waiting message is not looked at when it expires, only when it would be delivered.
+    return not (main.is_settled(seq) or 0 < expires_at_ns <= now_ns)

@@ -107,8 +107,9 @@ class Job(Generic[T]):
         Raise NotFinished, JobFailed or NoResult.
         """
         wait_s = check_seconds("wait_s", wait_s, 0, YEARS_S)
-        if (found := self._look()) is None and wait_s and self._queue.wait_ended(self.id, wait_s):
-            found = self._look()
+        if (found := self._look()) is None and wait_s:
+            self._queue.wait_ended(self.id, wait_s)
+            found = self._look()  # also at the deadline: a job that expired wakes no wait
         return self._finished(found)
 
     async def aresult(self, wait_s: Duration = 0) -> T:
@@ -117,9 +118,8 @@ class Job(Generic[T]):
         found = await asyncio.to_thread(self._look)
         if found is None and wait_s:
             async with self._queue.for_tasks() as queue:
-                is_ended = await queue.wait_ended(self.id, wait_s)
-            if is_ended:
-                found = await asyncio.to_thread(self._look)
+                await queue.wait_ended(self.id, wait_s)
+            found = await asyncio.to_thread(self._look)
         return await asyncio.to_thread(self._finished, found)
 
     def _finished(self, found: bytes | None) -> T:
