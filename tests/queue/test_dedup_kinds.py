@@ -1,7 +1,7 @@
 """Dedup ids of one purpose never take the place of those of another, whatever crashes."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -93,7 +93,8 @@ def test_a_full_table_forgets_the_id_that_was_published_first(kind: Kind) -> Non
     name = NAMES[kind]
     for number, window_s in enumerate([DAY_S, DAY_S, DAY_S, 10]):
         publish(store.queue, [name.format(number)], window_s)
-    for restart in (lambda: store.queue, store.kill, store.reopen):
+    restarts: list[Callable[[], Queue]] = [lambda: store.queue, store.kill, store.reopen]
+    for restart in restarts:
         queue = restart()
         assert queue.stats().dedup_evicted == 1
         found = [queue.find(name.format(number)) is not None for number in range(4)]
@@ -141,7 +142,8 @@ def test_only_steps_that_have_ended_are_forgotten(restart: str) -> None:
         publish(queue, map(STEP.format, range(3, 5)), DAY_S)  # the second is still leased
     queue.nack(dead)
     assert publish(queue, map(STEP.format, range(3, 5)), DAY_S) == [False, False]
-    for restarted in (lambda: queue, store.kill):
+    restarts: list[Callable[[], Queue]] = [lambda: queue, store.kill]
+    for restarted in restarts:
         now = restarted()
         found = [now.find(STEP.format(number)) is not None for number in range(5)]
         assert found == [False, False, True, True, True]
