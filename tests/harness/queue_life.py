@@ -74,8 +74,7 @@ class Life:
 
     def _new_message(self) -> NewMessage:
         random = self.random
-        bounded = "dedup_entries" in self.machine.bounds
-        ids = ((None,) * 20 + (*"xyxy", *DEDUP_IDS)) if bounded else ((None,) * 5 + ("x", "y"))
+        ids = (None,) * 20 + (*"xyxy", *DEDUP_IDS)
         return NewMessage(
             payload=b"payload",
             priority=random.choice((None, None, 0, 5, 6, 9)),

@@ -243,6 +243,47 @@ def test_a_blocked_message_does_not_hold_up_others_of_its_key(queue: Queue) -> N
     assert lease_one(queue) == b"2"
 
 
+def publish_two_of_a_key_the_first_after_one_that_expires(store: QueueStore) -> list[str]:
+    first = store.queue.enqueue(b"1", ttl=1)
+    second = store.queue.enqueue(b"2", after=[first], after_failed="run", key="k")
+    third = store.queue.enqueue(b"3", key="k")
+    store.clock.advance(1)  # it is found to be expired on the way to the third
+    return [second, third]
+
+
+@pytest.mark.parametrize("how", ["reopen", "kill"])
+def test_what_an_expired_message_lets_go_does_not_displace_one_leased_by_the_same_call(
+    store: QueueStore, how: str
+) -> None:
+    ids = publish_two_of_a_key_the_first_after_one_that_expires(store)
+    (job,) = store.queue.lease(9)
+    assert job.payload == b"3"
+    for _ in range(2):
+        queue = store.queue
+        assert states(queue, ids) == ["parked", "leased"]
+        assert queue.lease(9) == [], "one of a key at a time"
+        dumped = dump_state(queue.core.state)
+        queue = store.reopen() if how == "reopen" else store.kill()
+        queue.stats()
+        assert dump_state(queue.core.state) == dumped
+    queue.ack(job.receipt)
+    assert states(queue, ids) == ["ready", "done"]
+    assert lease_one(queue) == b"2"
+
+
+def test_what_an_expired_message_lets_go_does_not_displace_one_taken_by_the_same_call(
+    store: QueueStore,
+) -> None:
+    ids = publish_two_of_a_key_the_first_after_one_that_expires(store)
+    assert [message.payload for message in store.queue.dequeue_batch(9)] == [b"3"]
+    dumped = dump_state(store.queue.core.state)
+    queue = store.kill()
+    queue.stats()
+    assert dump_state(queue.core.state) == dumped
+    assert states(queue, ids) == ["ready", "done"]
+    assert [message.payload for message in queue.dequeue_batch(9)] == [b"2"], "each once"
+
+
 def test_a_message_waits_from_when_it_was_let_go(queue: Queue, clock: ManualClock) -> None:
     first = queue.enqueue(b"1")
     queue.enqueue(b"2", after=[first], priority=0)

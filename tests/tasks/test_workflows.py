@@ -94,6 +94,8 @@ def test_steps_with_names(flows: Tasks, ran: list[str]) -> None:
     assert run.job("total").state() == "done"
     with pytest.raises(InvalidInput, match="no step 'x'"):
         run.job("x")
+    with pytest.raises(NoSuchMessage, match="no workflow 'order-7/total'"):
+        flows.workflow("order-7/total").states()
 
 
 def test_a_failed_step_is_tried_again_and_the_others_follow(flows: Tasks, ran: list[str]) -> None:
@@ -165,6 +167,7 @@ def test_what_cannot_be_a_workflow_is_refused_and_nothing_is_published(flows: Ta
         ("another workflow", lambda: flow.step("b", flows["total"].s(other.result))),
         ("no steps", lambda: Workflow().enqueue()),
         ("id is", lambda: flow.enqueue(id="")),
+        ("must not contain '/'", lambda: flow.enqueue(id="order/7")),
         ("chord", lambda: chord([], flows["show"].s())),
     ]
     for says, call in wrong:

@@ -153,7 +153,7 @@ class Delivering:
             taken = about(EventType.TAKEN, group, seqs, attempt=1)
             if group.fair is not None:
                 taken = taken._replace(runs=tuple(in_given_order(seqs)))
-            core.record([*events, taken])
+            core.record([taken, *events])  # in this order, as in `_lease`
             self._count(chosen, now_ns)
             core.metrics.acked += len(chosen)
             return chosen
@@ -173,7 +173,11 @@ class Delivering:
         length_ns: int,
         holder: str,
     ) -> list[LeasedMessage]:
-        """Record a lease, after other events. Caller holds the lock."""
+        """Record a lease, then other events. Caller holds the lock.
+
+        The lease is first: the end of another message may let go one that is earlier in a key than
+        a chosen message, and would displace it if that was not leased yet.
+        """
         core, nonce = self._core, self._nonces.next()
         attempts = by_attempt(group, [message.seq for message in chosen])
         if group.fair is None:
@@ -193,10 +197,10 @@ class Delivering:
             for attempt in attempts
         }
         leased = _with_tickets(chosen, attempts, tickets)
-        events += decide_lease(
+        leases = decide_lease(
             kind, group, parts, nonce=nonce, now_ns=now_ns, length_ns=length_ns, holder=holder
         )
-        core.record(events)
+        core.record([*leases, *events])
         return leased
 
     def _count(self, chosen: Sequence[Message], now_ns: int) -> None:

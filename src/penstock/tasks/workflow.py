@@ -185,7 +185,14 @@ class Workflow:
 
 def _check_id(id: object) -> str:
     if not isinstance(id, str) or not 1 <= len(id) <= _MAX_ID_CHARACTERS or not id.isprintable():
-        raise InvalidInput(f"id is {id!r}; it must have 1 to {_MAX_ID_CHARACTERS} characters")
+        raise InvalidInput(
+            f"id is {id!r}; it must have 1 to {_MAX_ID_CHARACTERS} printable characters"
+        )
+    if "/" in id:  # `a/b` would be step `b` of workflow `a`
+        raise InvalidInput(
+            f"id is {id!r}; it must not contain '/', which separates the id from the names of "
+            f"steps: use another character, such as ':'"
+        )
     return id
 
 
