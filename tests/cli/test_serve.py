@@ -143,5 +143,5 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
             [sys.executable, "-c", program, *line], capture_output=True, text=True, check=False
         )
         assert result.returncode == 2, result
-        assert f"pip install 'penstock[{extra}]'" in result.stderr
+        assert f"pip install '.[{extra}]'" in result.stderr
         assert result.stderr.count("\n") == 1
