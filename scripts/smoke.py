@@ -62,7 +62,7 @@ def check_message_without_extras() -> None:
     """Without the extra `cli`, the command says how to install it."""
     found = subprocess.run([sys.executable, "-m", "penstock"], capture_output=True, text=True)
     assert found.returncode == 2, found
-    assert "pip install 'penstock[cli]'" in found.stderr, found.stderr
+    assert "pip install '.[cli]'" in found.stderr, found.stderr
 
 
 def check_broker(data: Path, flags: list[str]) -> None:

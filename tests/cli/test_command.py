@@ -134,7 +134,7 @@ def test_missing_package_is_named_with_the_way_to_get_it(missing: str) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert result.returncode == 2
-    assert "pip install 'penstock[cli]'" in result.stderr
+    assert "pip install '.[cli]'" in result.stderr
     assert result.stderr.count("\n") == 1
 
 

@@ -71,9 +71,20 @@ def test_a_namespace_with_queues_is_left_alone(command: CommandLine, tmp_path: P
     assert command("demo", tmp_path).code == 2
 
 
-def test_ctrl_c_stops_the_broker_that_was_started_and_removes_its_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "setup"),
+    [
+        pytest.param(signal.SIGINT, "", id="SIGINT"),
+        pytest.param(signal.SIGTERM, "", id="SIGTERM"),
+        pytest.param(signal.SIGHUP, "", id="SIGHUP"),
+        pytest.param(signal.SIGTERM, 'trap "" INT; ', id="background"),  # as a shell starts it
+    ],
+)
+def test_a_signal_stops_the_broker_that_was_started_and_removes_its_files(
+    number: signal.Signals, setup: str, tmp_path: Path
+) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "penstock", "demo"],
+        ["sh", "-c", f'{setup}exec "$0" -m penstock demo', sys.executable],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -84,7 +95,7 @@ def test_ctrl_c_stops_the_broker_that_was_started_and_removes_its_files(tmp_path
         line = process.stderr.readline()
         assert "open http://127.0.0.1:" in line
         assert list(tmp_path.iterdir()) != []
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert "messages published" in out

@@ -137,11 +137,11 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
         (["serve", str(tmp_path)], "server"),
         (["keys", "list", str(tmp_path)], "server"),
         (["queues", "list", str(tmp_path)], "server"),
-        (["stats", "http://127.0.0.1:1/default/q"], "client"),
+        (["stats", "https://127.0.0.1:1/default/q"], "client"),
     ):
         result = subprocess.run(
             [sys.executable, "-c", program, *line], capture_output=True, text=True, check=False
         )
         assert result.returncode == 2, result
-        assert f"pip install 'penstock[{extra}]'" in result.stderr
+        assert f"pip install '.[{extra}]'" in result.stderr
         assert result.stderr.count("\n") == 1

@@ -29,5 +29,5 @@ def test_a_command_says_what_to_install(
     monkeypatch.chdir(tmp_path)
     answer = command("spark", *line)
     assert (answer.code, answer.out) == (2, b"")
-    assert "pip install 'penstock[spark]'" in answer.err
+    assert "pip install '.[spark]'" in answer.err
     assert list(tmp_path.iterdir()) == []

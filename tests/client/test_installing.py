@@ -18,7 +18,7 @@ def test_a_missing_package_is_named_with_the_way_to_get_it() -> None:
         "try: penstock.open('https://127.0.0.1:1/default/q')\n"
         "except penstock.PenstockError as error: print(error)\n"
     )
-    assert "pip install 'penstock[client]'" in result.stdout
+    assert "pip install '.[client]'" in result.stdout
     assert "httpx2" in result.stdout
 
 

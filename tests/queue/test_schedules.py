@@ -366,7 +366,7 @@ def test_without_the_library_an_interval_runs_and_a_cron_expression_says_what_to
     store.queue.put_schedule(Schedule("cron", b"", cron="0 13 * * *"))
     store.queue.put_schedule(every(3600))
     monkeypatch.setitem(sys.modules, "cronsim", None)
-    with pytest.raises(InvalidInput, match=r"pip install 'penstock\[schedules\]'"):
+    with pytest.raises(InvalidInput, match=r"pip install '\.\[schedules\]'"):
         store.queue.put_schedule(Schedule("other", b"", cron="0 13 * * *"))
     store.kill()
     store.clock.advance(3600)

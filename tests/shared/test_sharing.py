@@ -373,7 +373,7 @@ def test_without_the_extra_the_error_says_what_to_install(
         raise ModuleNotFoundError("no", name="msgspec")
 
     monkeypatch.setattr(opening, "import_module", missing)
-    with pytest.raises(PenstockError, match=r"'msgspec'.*pip install 'penstock\[server\]'"):
+    with pytest.raises(PenstockError, match=r"'msgspec'.*pip install '\.\[server\]'"):
         penstock.open(tmp_path / "q", shared=True)
 
 

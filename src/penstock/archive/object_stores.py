@@ -164,7 +164,8 @@ def check_installed() -> None:
             raise
         raise PenstockError(
             "writing an archive to an object store needs the package 'obstore', which is not "
-            "installed; run: pip install 'penstock[object-store]'"
+            "installed; install Penstock with the extra object-store "
+            "(pip install '.[object-store]' in its checkout)"
         ) from None
 
 

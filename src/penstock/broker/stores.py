@@ -57,7 +57,8 @@ def _postgres_store(
         from penstock.broker.postgres import ClusterOptions, PostgresStore
     except ModuleNotFoundError as error:
         raise InvalidInput(
-            f"a store in PostgreSQL needs {error.name}: pip install 'penstock[postgres]'"
+            f"a store in PostgreSQL needs the package {error.name!r}, which is not installed; "
+            f"install Penstock with the extra postgres (pip install '.[postgres]' in its checkout)"
         ) from None
     options = ClusterOptions(
         schema=settings.postgres_schema,

@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         sys.stderr.write(
             f"penstock: the command line needs the package {package!r}, which is not installed; "
-            f"run: pip install 'penstock[cli]', or: pipx run --spec 'penstock[cli]' penstock\n"
+            f"install Penstock with the extra cli (pip install '.[cli]' in its checkout)\n"
         )
         sys.exit(2)
     sys.exit(run(arguments))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from penstock.cli.formatting import duration
 from penstock.cli.options import AsJson, argument, duration_option, option
-from penstock.cli.started_broker import started_broker
+from penstock.cli.started_broker import started_broker, stopped_like_ctrl_c
 from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import print_json, print_stderr, print_text
 from penstock.client import is_url
@@ -35,8 +35,8 @@ def demo(
     """Fill a broker with traffic, so that every page of its dashboard shows something.
 
     Publishers, workers of which some fail, delays, priorities, keys, dead
-    letters, groups, schedules, workflows and a webhook. Ctrl-C stops it. The
-    broker that it starts is stopped and removed with it.
+    letters, groups, schedules, workflows and a webhook. Ctrl-C or SIGTERM stops
+    it. The broker that it starts is stopped and removed with it.
     """
     with requires_extra("tasks"):
         from penstock.demo import Counts, run_demo
@@ -47,10 +47,14 @@ def demo(
     counts = Counts()
     key = os.environ.get("PENSTOCK_KEY")
     try:
-        with _started(port) if broker is None else _running(broker) as url:
+        with stopped_like_ctrl_c(), _started(port) if broker is None else _running(broker) as url:
             text = f"traffic for {duration(seconds)}: open {url} in a browser; Ctrl-C stops it"
-            print_stderr(text)
-            asyncio.run(run_demo(url, namespace=namespace, seconds=seconds, key=key, counts=counts))
+
+            async def traffic() -> None:
+                print_stderr(text)  # not earlier: from here on a signal cancels this
+                await run_demo(url, namespace=namespace, seconds=seconds, key=key, counts=counts)
+
+            asyncio.run(traffic())
     except KeyboardInterrupt:
         pass  # what was done until then is reported
     _report(counts, broker, namespace, as_json=json)

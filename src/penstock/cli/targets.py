@@ -53,7 +53,7 @@ def requires_extra(extra: str) -> Iterator[None]:
             raise
         raise PenstockError(
             f"this needs the package {error.name!r}, which is not installed; "
-            f"run: pip install 'penstock[{extra}]'"
+            f"install Penstock with the extra {extra} (pip install '.[{extra}]' in its checkout)"
         ) from None
 
 

@@ -238,7 +238,7 @@ def httpx() -> ModuleType:
             raise
         raise PenstockError(
             "a queue at a URL needs the package 'httpx2', which is not installed; "
-            "run: pip install 'penstock[client]'"
+            "install Penstock with the extra client (pip install '.[client]' in its checkout)"
         ) from None
     return httpx2
 

@@ -36,7 +36,7 @@ try:
 except ModuleNotFoundError as missing:
     raise PenstockError(
         f"a queue at grpc:// needs the package {missing.name!r}, which is not installed; "
-        f"run: pip install 'penstock[grpc]'"
+        f"install Penstock with the extra grpc (pip install '.[grpc]' in its checkout)"
     ) from None
 
 _OPTIONS = [

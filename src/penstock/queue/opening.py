@@ -119,5 +119,5 @@ def shared_package() -> ModuleType:
             raise
         raise PenstockError(
             f"shared=True needs the package {error.name!r}, which is not installed; "
-            f"run: pip install 'penstock[server]'"
+            f"install Penstock with the extra server (pip install '.[server]' in its checkout)"
         ) from None

@@ -16,7 +16,7 @@ from penstock.errors import InvalidInput
 from penstock.model import NS
 from penstock.operations.scheduling import Schedule
 
-EXTRA = "pip install 'penstock[schedules]'"
+EXTRA = "install Penstock with the extra schedules (pip install '.[schedules]' in its checkout)"
 _FIELDS = 5
 _FIRST_WINDOW_NS = 3600 * NS
 _ALIASES = {

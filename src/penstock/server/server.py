@@ -272,6 +272,7 @@ def _grpc_listener(service: Service) -> Listener:
         if error.name is None or error.name.startswith("penstock"):
             raise
         raise InvalidInput(
-            f"grpc needs the package {error.name!r}: pip install 'penstock[grpc]'"
+            f"grpc needs the package {error.name!r}, which is not installed; "
+            f"install Penstock with the extra grpc (pip install '.[grpc]' in its checkout)"
         ) from None
     return GrpcListener(service)

@@ -44,7 +44,7 @@ def check_installed() -> None:
             raise
         raise PenstockError(
             "a Delta table needs the package 'deltalake', which is not installed; "
-            "run: pip install 'penstock[delta]'"
+            "install Penstock with the extra delta (pip install '.[delta]' in its checkout)"
         ) from None
 
 

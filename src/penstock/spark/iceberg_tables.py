@@ -45,7 +45,7 @@ def check_installed() -> None:
             raise
         raise PenstockError(
             "an Iceberg table needs the package 'pyiceberg', which is not installed; "
-            "run: pip install 'penstock[iceberg]'"
+            "install Penstock with the extra iceberg (pip install '.[iceberg]' in its checkout)"
         ) from None
 
 

@@ -19,7 +19,7 @@ try:
 except ModuleNotFoundError:
     raise ModuleNotFoundError(
         "penstock.tasks needs the package 'msgspec', which is not installed; "
-        "run: pip install 'penstock[tasks]'",
+        "install Penstock with the extra tasks (pip install '.[tasks]' in its checkout)",
         name="msgspec",
     ) from None
 

@@ -114,7 +114,7 @@ class TraceJobs(TaskMiddleware):
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
                 f"TraceJobs needs the package {error.name!r}, which is not installed; "
-                f"run: pip install 'penstock[otel]'",
+                f"install Penstock with the extra otel (pip install '.[otel]' in its checkout)",
                 name=error.name,
             ) from None
 

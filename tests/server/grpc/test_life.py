@@ -70,7 +70,7 @@ except InvalidInput as error:
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
     )
-    assert "pip install 'penstock[grpc]'" in done.stdout
+    assert "pip install '.[grpc]'" in done.stdout
 
 
 @pytest.fixture(scope="module")

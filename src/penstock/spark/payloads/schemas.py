@@ -185,7 +185,7 @@ def decoder_of(schema: Schema) -> Decode:
 def _missing(package: str) -> PenstockError:
     return PenstockError(
         f"this schema needs the package {package!r}, which is not installed; "
-        f"run: pip install 'penstock[schemas]'"
+        f"install Penstock with the extra schemas (pip install '.[schemas]' in its checkout)"
     )
 
 
