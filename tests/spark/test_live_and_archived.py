@@ -230,6 +230,43 @@ def test_an_archive_that_moved_is_an_error_that_says_what_to_do(
         rows(data, queue="shop/other", archive=str(tmp_path / "elsewhere"))
 
 
+@pytest.mark.parametrize("way", ["a flipped bit", "emptied", "cut"])
+def test_a_damaged_record_of_the_archive_fails_the_reads_that_need_it(
+    data: Path, orders: Path, target: Path, history: list[int], way: str
+) -> None:
+    note = orders / "archived.json"
+    content = note.read_bytes()
+    at = content.index(b'"upto"') + 8
+    flipped = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+    note.write_bytes({"emptied": b"", "cut": content[:-9]}.get(way, flipped))
+    with pytest.raises(ArchiveError, match=r"archived\.json cannot be read .*archive job again"):
+        rows(data, queue=QUEUE)
+    with pytest.raises(ArchiveError, match=r"archived\.json cannot be read"):
+        penstock.arrow.read(orders)
+    with pytest.raises(ArchiveError, match=r"archived\.json cannot be read"):
+        rows(data, queue=QUEUE, startingOffsets=1)
+    with RunningServer(data) as server, pytest.raises(ArchiveError, match="cannot be read"):
+        rows(server.url, queue=QUEUE)
+    boundary = view_of(orders).first_seq
+    live = history[boundary - 1 :]
+    assert seqs(rows(data, queue=QUEUE, startingOffsets=boundary)) == live
+    assert seqs(rows(data, queue=QUEUE, archive="none")) == live
+    assert seqs(rows(data, queue=QUEUE, archive=str(target))) == history
+    archive(data, target, queue=QUEUE)
+    assert seqs(rows(data, queue=QUEUE)) == history
+
+
+def test_a_damaged_record_of_the_archive_is_not_missed_while_it_is_not_needed(
+    data: Path, orders: Path, target: Path
+) -> None:
+    with open_small(orders) as queue:
+        fill(queue, Random(3), 100)
+    all_live = seqs(rows(data, queue=QUEUE))
+    archive(data, target, queue=QUEUE)
+    (orders / "archived.json").write_bytes(b"")
+    assert seqs(rows(data, queue=QUEUE)) == all_live
+
+
 def test_a_queue_that_was_created_again_has_no_archive(
     data: Path, orders: Path, target: Path, history: list[int]
 ) -> None:

@@ -68,6 +68,13 @@ class History:
             return None
         if self._selection.archive == AUTO and self.live_from <= _FIRST_SEQ:
             return None  # the live log has every message that was ever published
+        if not self._location:
+            raise ArchiveError(
+                f"queue {self.view.info.queue.key}: {self.view.archive_damage}. It says where the "
+                f"archived messages are, which this read needs: run the archive job again, which "
+                f"writes it, or give the location of the archive with the option 'archive', or "
+                f"archive=none to read only the live log."
+            )
         key = self.view.info.queue.key
         archive = archive_at(self._location, self._selection.archive_variables)
         name = key
@@ -160,15 +167,19 @@ class History:
 
 
 def archive_of(view: LogView, selection: Selection) -> str | None:
-    """Return the location of the archive that a read goes on into; None if there is none."""
+    """Return the location of the archive that a read goes on into; None if there is none.
+
+    It is empty if there is a record of it, and that cannot be read.
+    """
     if view.log != "messages" or selection.table != "messages":
         return None
     if selection.archive == NO_ARCHIVE:
         return None
     if selection.archive != AUTO:
         return selection.archive
-    # Stored bytes, as `decompress=false` asks for, are only in the live log.
-    return view.archive or None if selection.decompress else None
+    if not selection.decompress:
+        return None  # stored bytes are only in the live log
+    return view.archive or ("" if view.archive_damage else None)
 
 
 def check_archive_choice(archive: str, table: Table, *, decompress: bool) -> str:

@@ -88,6 +88,7 @@ class LogView:
     low: int  # entries below were removed; those from here to `first_seq` are lost
     archive: str = ""  # location of the queue's archive; empty: none is on record
     archived_as: str = ""  # name of the queue in it
+    archive_damage: str = ""  # why the record of the archive cannot be read
 
 
 def zeroed(size: int) -> memoryview:
@@ -175,8 +176,7 @@ class DirectoryLogWatcher:
         if self._log == "messages":
             note = archived_note(self._root, info.identity)
         low = min(low, first_seq)
-        where = note.archive, note.archived_as
-        return LogView(info, self._log, tuple(spans), first_seq, next_seq, low, *where)
+        return LogView(info, self._log, tuple(spans), first_seq, next_seq, low, *note[1:])
 
     def _marks_low(self) -> int:
         manifest = self._manifest()

@@ -97,6 +97,7 @@ def _segments_of(reply: Reply) -> QueueSegments:
         [SnapshotInfo(**one) for one in data["snapshots"]],
         data.get("archive", ""),
         data.get("archived_as", ""),
+        data.get("archive_damage", ""),
     )
 
 

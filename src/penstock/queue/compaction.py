@@ -301,6 +301,7 @@ class ArchivedNote(NamedTuple):
     upto: int = 1  # all messages below this seq are archived
     archive: str = ""  # location of the archive that was written last; empty: not known
     archived_as: str = ""  # name of the queue in that archive
+    damage: str = ""  # why the note cannot be read; readers must not take that for "not archived"
 
 
 def archived_upto(root: Folder, identity: int) -> int:
@@ -309,7 +310,7 @@ def archived_upto(root: Folder, identity: int) -> int:
 
 
 def archived_note(root: Folder, identity: int) -> ArchivedNote:
-    """Return what the archive job noted; nothing is archived if that cannot be read."""
+    """Return what the archive job noted. If that cannot be read, nothing may be removed."""
     try:
         content = json.loads(root.read(ARCHIVED_NAME, max_bytes=_ARCHIVED_MAX_BYTES))
         checksum = content.pop("crc")
@@ -322,12 +323,9 @@ def archived_note(root: Folder, identity: int) -> ArchivedNote:
     except FileNotFoundError:
         return ArchivedNote()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        log.warning(
-            "%s cannot be read (%s): nothing is taken for archived until the archive job has run",
-            root.file(ARCHIVED_NAME),
-            error,
-        )
-        return ArchivedNote()
+        damage = f"{root.file(ARCHIVED_NAME)} cannot be read ({error})"
+        log.warning("%s: nothing is taken for archived until the archive job has run", damage)
+        return ArchivedNote(damage=damage)
 
 
 def note_archived(
@@ -353,7 +351,7 @@ def note_archived(
             f"{MAX_ARCHIVE_BYTES}"
         )
     before = archived_note(root, identity)
-    where = (archive, archived_as) if archive else before[1:]
+    where = (archive, archived_as) if archive else before[1:3]
     made = ArchivedNote(max(upto, before.upto), *where)
     if made == before:
         return

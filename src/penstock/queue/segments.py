@@ -48,6 +48,7 @@ class QueueSegments(NamedTuple):
     snapshots: Sequence[SnapshotInfo]
     archive: str = ""  # location of the queue's archive; empty: none is on record
     archived_as: str = ""  # name of the queue in it
+    archive_damage: str = ""  # why the record of the archive cannot be read
 
 
 class SegmentBytes(NamedTuple):

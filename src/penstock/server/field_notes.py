@@ -336,6 +336,7 @@ NOTES: dict[str, Note] = {
     "segments": Note("The segments, oldest first.", None),
     "archive": Note("Where the queue's archive is; without it, what is recorded.", "s3://archive"),
     "archived_as": Note("The name of the queue in that archive.", "shop/orders"),
+    "archive_damage": Note("Why the record of the archive cannot be read; absent if it can.", ""),
     # readers
     "readers": Note("Readers that lease nothing, those with most lag first.", None),
     "ReaderAnswer.name": Note("The name of the reader.", "orders-to-parquet"),

@@ -60,6 +60,7 @@ class SegmentList(Struct):
     snapshots: list[SnapshotItem]
     archive: str | UnsetType = UNSET
     archived_as: str | UnsetType = UNSET
+    archive_damage: str | UnsetType = UNSET
 
 
 class ArchivedBody(Struct, forbid_unknown_fields=True):
@@ -118,6 +119,7 @@ async def list_segments(call: Call) -> Answer:
         [SnapshotItem(*one) for one in found.snapshots],
         found.archive or UNSET,
         found.archived_as or UNSET,
+        found.archive_damage or UNSET,
     )
 
 
