@@ -594,6 +594,25 @@ def test_a_tick_whose_message_is_lost_in_a_power_cut_is_published_once_with_a_ne
     assert outcomes == {(1, False), (2, True)}
 
 
+def test_a_tick_lost_in_a_power_cut_is_published_after_a_second_crash_in_recovery() -> None:
+    recorded, clock = RecordedFiles(), ManualClock()
+    queue = open_queue_in(recorded, clock)
+    queue.put_schedule(every(60))
+    clock.advance(60)
+    recorded.mark("due")
+    queue.stats()
+    queue.sync()
+    for before in crash_states(recorded.journal, life="tick", cuts=1):
+        if "due" not in before.marks or not before.name.endswith("newest kept"):
+            continue
+        recovered = before.recorded()
+        open_queue_in(recovered, clock)
+        for state in crash_states(recovered.journal, life=before.name, cuts=1):
+            again = open_queue_in(state.files(), clock)
+            again.stats()  # publishes what is due
+            assert len(list(again.browse())) == 1, state.name
+
+
 SCHEDULES = (
     Schedule("berlin", b"", cron="30 2 * * *", time_zone=BERLIN),
     Schedule("new-york", b"", cron="30 2 * * *", time_zone=NEW_YORK),
