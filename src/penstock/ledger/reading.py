@@ -9,7 +9,7 @@ from penstock.codec.layout import TOMBSTONE
 from penstock.errors import BadEntry, EntryGone, InvalidInput, NewerVersion
 from penstock.ledger.log import Log
 from penstock.ledger.segment import Segment
-from penstock.ledger.segment_header import HEADER_BYTES
+from penstock.ledger.segment_header import COMPACTED, HEADER_BYTES
 
 _seq_of = itemgetter(Entry._fields.index("seq"))
 _MOST_BYTES = 8 << 20  # of one read
@@ -117,6 +117,7 @@ class Cursor:
         self._log = log
         self._unsynced = unsynced
         self.next_seq = max(seq, 1)  # the lowest seq that was not handed out yet
+        self.lost: list[range] = []  # seqs that were read as skipped by recovery, not by compaction
         self._segment: Segment | None = None
         self._offset = 0
 
@@ -174,6 +175,8 @@ class Cursor:
             self.next_seq = next_seq_after(entry)
             if entry.type != TOMBSTONE:
                 fit.append(entry)
+            elif not segment.header.flags & COMPACTED:
+                self.lost.append(range(entry.seq, self.next_seq))
         return fit, after, False
 
     def skip_plain(self, end_seq: int) -> tuple[int, int]:

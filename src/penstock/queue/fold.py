@@ -45,13 +45,13 @@ def fold(
     if next_event < removed_upto:
         ledger.check_snapshots_stayed()
         reason = "these events were removed, and no snapshot includes them: settled messages"
-        lost = (next_event, removed_upto - 1)
-        ledger.report(Damage("snapshots", 0, 0, *lost, f"{reason} may be delivered again"))
+        removed = (next_event, removed_upto - 1)
+        ledger.report(Damage("snapshots", 0, 0, *removed, f"{reason} may be delivered again"))
     next_seq = ledger.messages.next_seq
     in_snapshot = state.ingested_upto
     state.spoken_of = max(in_snapshot, next_seq)
     state.next_event = max(ledger.events.next_seq, next_event)
-    settlements = _feed_new_messages(ledger, state, next_seq)
+    settlements, lost = _feed_new_messages(ledger, state, next_seq)
     events = Cursor(ledger.events, next_event, unsynced=True)
     while entries := events.read(_CHUNK):
         for entry in entries:
@@ -62,7 +62,9 @@ def fold(
                 continue
             if event.upto_seq - next_seq < _MOST_LOST:
                 state.spoken_of = max(state.spoken_of, event.upto_seq)
-            if _needed_upto(event) > next_seq:
+            needed = _needed_upto(event)
+            # Recovery may have skipped their seqs, and stopped before its snapshot was saved.
+            if needed > next_seq or any(needed - 1 in seqs for seqs in lost):
                 state.differs_from_log = True  # written with messages, and those were lost
             else:
                 apply_and_feed(ledger, state, event)
@@ -209,7 +211,10 @@ def feed_adopted(ledger: Ledger, state: QueueState, end: int) -> None:
         _publish(state, [entry for entry in entries if entry.seq < end])
 
 
-def _feed_new_messages(ledger: Ledger, state: QueueState, end: int) -> deque[tuple[int, Event]]:
+def _feed_new_messages(
+    ledger: Ledger, state: QueueState, end: int
+) -> tuple[deque[tuple[int, Event]], list[range]]:
+    """Feed the messages below `end`. Return the settlements in them, and the seqs of lost ones."""
     settlements = []
     first = min(state.ingested_upto, *(group.fed_upto for group in state.groups.values()))
     cursor = Cursor(ledger.messages, first, unsynced=True)
@@ -224,7 +229,7 @@ def _feed_new_messages(ledger: Ledger, state: QueueState, end: int) -> deque[tup
     state.ingested_upto = end
     for group in state.groups.values():
         group.fed_upto = end
-    return deque(sorted(settlements, key=lambda found: found[0]))
+    return deque(sorted(settlements, key=lambda found: found[0])), cursor.lost
 
 
 def _read_on(cursor: Cursor, state: QueueState, end: int) -> list[Entry]:
