@@ -64,10 +64,12 @@ class Answered:
         return power_failed and is_before and before.next_seq < found.next_seq <= after.next_seq
 
 
-def open_queue_in(files: Files, clock: ManualClock | None = None, seed: str = "") -> Queue:
+def open_queue_in(
+    files: Files, clock: ManualClock | None = None, seed: str = "", **settings: Any
+) -> Queue:
     core = open_core(
         PATH,
-        settings_of(seed),
+        {**settings_of(seed), **settings},
         files=files,
         clock=clock or ManualClock(),
         on_dirty=lambda: None,
