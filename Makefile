@@ -126,6 +126,7 @@ protos: .venv/.dev
 # The sdist, the wheel of this Python with its manylinux tag, and the one without compiled code.
 .PHONY: wheels
 wheels: .venv/.dev
+	@echo "Installing into .venv: a few minutes"
 	.venv/bin/python $(PIP_INSTALL) --editable '.[release]'
 	.venv/bin/python scripts/make_wheels.py
 
@@ -192,29 +193,35 @@ machine-%:
 
 .venv/.run: .venv/.created pyproject.toml $(COMPILED)
 	rm -f $(BUILT)
+	@echo "Installing into .venv: a few minutes"
 	.venv/bin/python $(PIP_INSTALL) --editable '.[cli,server,tasks]'
 	touch $@
 
 .venv/.cluster: .venv/.run
+	@echo "Installing into .venv: a few minutes"
 	.venv/bin/python $(PIP_INSTALL) --editable '.[cli,postgres]'
 	touch $@
 
 .venv/.docs: .venv/.created pyproject.toml
+	@echo "Installing into .venv: a few minutes"
 	.venv/bin/python $(PIP_INSTALL) --editable '.[docs]'
 	touch $@
 
 .venv/.dev: .venv/.created pyproject.toml $(COMPILED) | machine-build
 	rm -f $(BUILT)
+	@echo "Installing into .venv: a few minutes"
 	.venv/bin/python $(PIP_INSTALL) --editable '.[dev]'
 	PENSTOCK_HTTP=compiled .venv/bin/python -c '$(IMPORTS)'
 	touch $@ .venv/.run .venv/.cluster .venv/.docs
 
 .venv/.long: .venv/.dev
+	@echo "Installing into .venv: a few minutes"
 	.venv/bin/python $(PIP_INSTALL) --editable '.[long]'
 	touch $@
 
 .venv-bench/.bench: .venv-bench/.created benchmarks/requirements.txt pyproject.toml $(COMPILED) | machine-build
 	rm -f $(BUILT)
+	@echo "Installing into .venv-bench: a few minutes"
 	.venv-bench/bin/python $(PIP_INSTALL) --requirement benchmarks/requirements.txt --editable '.[server,cli,postgres,grpc]'
 	PENSTOCK_HTTP=compiled .venv-bench/bin/python -c '$(IMPORTS)'
 	touch $@

@@ -1,8 +1,9 @@
 """Background jobs of a FastAPI application, run by a worker in its own event loop.
 
 With several processes, or for heavy work, leave `worker_running` out, and start
-`penstock worker examples.fastapi_app:tasks`. On one machine the processes share the directory, over
-several machines the tasks need a broker's URL.
+`penstock worker examples.fastapi_app:tasks`. Then replace the temporary directory by one that all
+processes use, such as `Tasks("./work")`. No broker is needed on one machine; for several machines,
+name a broker's URL.
 """
 
 import tempfile

@@ -1,7 +1,8 @@
 """Background jobs of a Flask application. Jobs run in the context of the application.
 
-In production a worker of its own runs them: `penstock worker examples.flask_app:tasks`, with a
-directory that both use, or with a broker's URL if they are on several machines.
+In production a worker of its own runs them: `penstock worker examples.flask_app:tasks`. Then
+replace the temporary directory by one that both use, such as `Tasks("./work")`. No broker is needed
+on one machine; for several machines, name a broker's URL.
 """
 
 import tempfile

@@ -136,7 +136,12 @@ def test_a_refused_key_is_exit_code_2_and_a_good_one_is_sent(
         made = command("keys", "create", tmp_path / "data", "-v", "publish", "--json").json
         server.call(server.server.service.keys.load())
         url = f"{server.url}/shop/orders"
-        assert command("publish", url, "x").code == 2
+        monkeypatch.delenv("PENSTOCK_KEY", raising=False)
+        refused = command("publish", url, "x")
+        assert refused.code == 2
+        assert "set PENSTOCK_KEY" in refused.err
+        monkeypatch.setenv("PENSTOCK_KEY", "psk_wrong")
+        assert "is wrong or was revoked" in command("publish", url, "x").err
         monkeypatch.setenv("PENSTOCK_KEY", made["key"])
         assert command("publish", url, "x").code == 0
         refused = command("dequeue", url)

@@ -28,8 +28,10 @@ from penstock.cli.top import top
 from penstock.cli.torture import torture
 from penstock.cli.worker import worker
 from penstock.cli.workflow import workflow_app
+from penstock.client.options import KEY_VARIABLE
 from penstock.errors import (
     AlreadyExists,
+    KeyRefused,
     NoSuchDelivery,
     NoSuchGroup,
     NoSuchNamespace,
@@ -163,6 +165,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     except NoSuchGroup as error:
         print_stderr(printable(f"{error} (penstock groups create PATH NAME)"))
         return EXIT_NO
+    except KeyRefused as error:
+        text = str(error)
+        if text.startswith("an API key is needed"):  # what follows is about headers of HTTP
+            text = f"the broker needs an API key: set {KEY_VARIABLE} to one"
+        print_stderr(printable(text))
+        return EXIT_ERROR
     except _ANSWERS as error:
         print_stderr(printable(str(error)))
         return EXIT_NO
