@@ -361,7 +361,9 @@ def live_and_archived(
 ) -> DataFrame:
     """Return the whole history of a queue: the archive up to its end, then the live log.
 
-    Raise ArchiveError if the archive is of another queue, which had the same name. Reading raises DataLoss if messages were removed before they were archived. Without
+    Raise ArchiveError if the archive is of another queue, which had the same name.
+
+    Reading raises DataLoss if messages were removed before they were archived. Without
     `fail_on_data_loss` they are skipped.
     """
     range_options: RangeOptions = {"queue": queue, "fail_on_data_loss": fail_on_data_loss}
