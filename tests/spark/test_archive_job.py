@@ -4,6 +4,7 @@ import fcntl
 import os
 from pathlib import Path
 from random import Random
+from shutil import rmtree
 
 import pyarrow.dataset as ds
 import pytest
@@ -152,3 +153,18 @@ def test_another_queue_of_the_same_name_is_not_mixed_in(
         fill(queue, Random(2), 300)
     with pytest.raises(ArchiveError, match="another queue"):
         archive(spark, str(other), str(target))
+
+
+def test_an_archive_of_another_queue_of_the_same_name_is_refused(
+    spark: SparkSession, orders: Path, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "archive")
+    archive(spark, str(orders), target)
+    rmtree(orders)
+    with open_small(orders) as queue:  # created again: another identity
+        queue.enqueue_batch([b"new"] * 400)
+    with pytest.raises(ArchiveError, match="another queue with the name 'orders'"):
+        live_and_archived(spark, str(orders), target)
+    with pytest.raises(ArchiveError, match="another queue with the name 'orders'"):
+        archive(spark, str(orders), target)
+    assert len(live(orders)) == 400, "the queue by itself is read"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from shutil import copytree
 
 import pyarrow as pa
 import pytest
@@ -13,9 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import penstock
+from penstock.archive import ArchiveError
 from penstock.archive.places import place_of
 from penstock.errors import InvalidInput
 from penstock.spark.delta_stream import DeltaTarget
@@ -85,13 +88,29 @@ def test_a_repeated_batch_is_added_once(kind: str, tmp_path: Path) -> None:
     target = target_of(name)
     target.prepare(SCHEMA)
     for _ in range(2):
-        target.commit(QUERY, 0, written(target, [1, 2]))
-    target.commit(QUERY, 1, written(target, [3]))
-    target.commit(QUERY, 0, written(target, [1, 2]))  # by a driver that was slow to die
+        target.commit(QUERY, 0, 0, written(target, [1, 2]))
+    target.commit(QUERY, 1, 1, written(target, [3]))
+    target.commit(QUERY, 0, 0, written(target, [1, 2]))  # by a driver that was slow to die
     assert seqs(name) == [1, 2, 3]
     # Batch ids of another query, or of one with a new checkpoint, are its own.
-    target.commit(QUERY[::-1], 0, written(target, [4]))
+    target.commit(QUERY[::-1], 0, 0, written(target, [4]))
     assert seqs(name) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_another_batch_of_a_number_that_the_table_has_is_refused(kind: str, tmp_path: Path) -> None:
+    """As with a checkpoint that was restored from a backup."""
+    name = name_of(kind, tmp_path)
+    target = target_of(name)
+    target.prepare(SCHEMA)
+    for batch in range(3):
+        target.commit(QUERY, batch, 100 + batch, written(target, [batch]))
+    for batch, planned_us in ((2, 200), (2, 50), (1, 200)):
+        with pytest.raises(ArchiveError, match=f"has another batch {batch} of query .* checkpoint"):
+            target.commit(QUERY, batch, planned_us, written(target, [7]))
+    target.commit(QUERY, 1, 101, written(target, [1]))  # a repetition
+    target.commit(QUERY, 3, 300, written(target, [3]))
+    assert seqs(name) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -106,7 +125,7 @@ def test_files_of_a_driver_that_died_before_the_commit_are_in_no_version(
     assert seqs(name) == []
     again = target_of(name)
     again.prepare(SCHEMA)
-    again.commit(QUERY, 0, written(again, [1, 2, 3]))
+    again.commit(QUERY, 0, 0, written(again, [1, 2, 3]))
     assert seqs(name) == [1, 2, 3]
 
 
@@ -120,7 +139,7 @@ def test_drivers_that_commit_the_same_batches_at_once_add_each_once(
     def run(_: int) -> None:
         target = target_of(name)
         for batch in range(4):
-            target.commit(QUERY, batch, written(target, [batch * 2, batch * 2 + 1]))
+            target.commit(QUERY, batch, batch, written(target, [batch * 2, batch * 2 + 1]))
 
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(run, range(3)))
@@ -152,7 +171,7 @@ def test_any_deaths_leave_each_row_once(
             is_last = number == length
             if is_last and dies_after == "files":
                 break
-            target.commit(QUERY, batch, files)
+            target.commit(QUERY, batch, batch, files)
             if is_last and dies_after == "commit":
                 break
             batch += 1
@@ -164,13 +183,13 @@ def test_columns_are_added_and_earlier_versions_stay_readable(kind: str, tmp_pat
     name = name_of(kind, tmp_path)
     target = target_of(name)
     target.prepare(SCHEMA)
-    target.commit(QUERY, 0, written(target, [1]))
+    target.commit(QUERY, 0, 0, written(target, [1]))
     first = 1  # Delta's version 0 is the empty table
     wider = SCHEMA.append(pa.field("shop", pa.string()))
     target.prepare(wider)
     target.prepare(wider)
-    target.commit(QUERY, 1, written(target, [2], wider))
-    target.commit(QUERY, 2, written(target, [3]))  # files without the column still fit
+    target.commit(QUERY, 1, 1, written(target, [2], wider))
+    target.commit(QUERY, 2, 2, written(target, [3]))  # files without the column still fit
     found = rows(name).sort_by("seq")
     assert found["shop"].to_pylist() == [None, "new", None]
     assert seqs(name) == [1, 2, 3]
@@ -183,7 +202,7 @@ def test_a_column_of_another_type_is_refused_and_nothing_changes(kind: str, tmp_
     name = name_of(kind, tmp_path)
     target = target_of(name)
     target.prepare(SCHEMA)
-    target.commit(QUERY, 0, written(target, [1]))
+    target.commit(QUERY, 0, 0, written(target, [1]))
     other = pa.schema([("seq", pa.string()), ("more", pa.int64())])
     with pytest.raises(InvalidInput, match="the column 'seq' of .* is .*, and the stream has"):
         target.prepare(other)
@@ -194,11 +213,11 @@ def test_the_record_of_a_batch_survives_a_checkpoint_of_the_log(tmp_path: Path) 
     name = name_of("delta", tmp_path)
     target = target_of(name)
     target.prepare(SCHEMA)
-    target.commit(QUERY, 7, written(target, [1]))
+    target.commit(QUERY, 7, 7, written(target, [1]))
     table = DeltaTable(name)
     table.create_checkpoint()
     (tmp_path / "orders" / "_delta_log" / f"{table.version():020d}.json").unlink()
-    target.commit(QUERY, 7, written(target, [1]))
+    target.commit(QUERY, 7, 7, written(target, [1]))
     assert seqs(name) == [1]
 
 
@@ -206,7 +225,7 @@ def test_files_have_bounds_by_which_readers_skip_them(tmp_path: Path) -> None:
     name = name_of("delta", tmp_path)
     target = target_of(name)
     target.prepare(SCHEMA)
-    target.commit(QUERY, 0, written(target, [5, 3, 9]))
+    target.commit(QUERY, 0, 0, written(target, [5, 3, 9]))
     (action,) = pa.table(DeltaTable(name).get_add_actions(flatten=True)).to_pylist()
     assert (action["num_records"], action["min.seq"], action["max.seq"]) == (3, 3, 9)
 
@@ -237,7 +256,7 @@ def test_tables_in_an_object_store(
         target = IcebergTarget.parse("lake.shop.orders")
     target.prepare(SCHEMA)
     for batch in (0, 1, 1):
-        target.commit(QUERY, batch, written(target, [batch]))
+        target.commit(QUERY, batch, batch, written(target, [batch]))
     if kind == "iceberg":
         assert seqs("lake.shop.orders") == [0, 1]
         return
@@ -322,12 +341,23 @@ def test_a_stream_goes_on_from_its_checkpoint_and_repeats_nothing(
     assert found["payload"].to_pylist() == [b"%d" % n for n in range(1, 10)]
     assert dict(found["headers"].to_pylist()[6]) == {"n": "7"}
     assert seqs(name, 1) == [1, 2, 3, 4, 5]  # time travel
-    # A restart with another column: the table gets it.
+    # A checkpoint that is older than the table, as from a backup: nothing is taken for repeated.
+    copytree(checkpoint, tmp_path / "backup")
     publish(10, 1)
+    run()
+    publish(11, 1)
+    newest, checkpoint = checkpoint, tmp_path / "backup"
+    with pytest.raises(StreamingQueryException, match="the checkpoint is older than the table"):
+        run()
+    checkpoint = newest
+    run()
+    assert seqs(name) == list(range(1, 12))
+    # A restart with another column: the table gets it.
+    publish(12, 1)
     columns = "seq,timestamp,payload,key,headers,content_type,priority,expires_at,deliver_at,size"
     run(columns=columns)
-    assert rows(name).sort_by("seq")["size"].to_pylist()[:9] == [None] * 9
-    assert rows(name).sort_by("seq")["size"].to_pylist()[9] > 0
+    assert rows(name).sort_by("seq")["size"].to_pylist()[:11] == [None] * 11
+    assert rows(name).sort_by("seq")["size"].to_pylist()[11] > 0
 
 
 @pytest.mark.xdist_group("spark")

@@ -1,7 +1,7 @@
 """A Delta table that a stream writes to, with the package `deltalake`: Spark needs no jar for it.
 
 Each commit has Delta's `txn` action with the query id and the batch id. That is how Delta itself
-makes a stream exactly-once, and any reader of the log sees it.
+makes a stream exactly-once, and any reader of the log sees it. A second one has the plan time.
 """
 
 import json
@@ -20,7 +20,7 @@ from penstock.archive.stores import LocalStore
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.spark.delta_log import check_installed, storage_options, sync_log
-from penstock.spark.table_sink import DataFile, Values, added_columns
+from penstock.spark.table_sink import DataFile, Values, added_columns, is_repeated
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -79,20 +79,22 @@ class DeltaTarget:
     def write(self, name: str, data: bytes) -> None:
         self._store().write(name, data)
 
-    def commit(self, query_id: str, batch_id: int, files: Sequence[DataFile]) -> None:
+    def commit(
+        self, query_id: str, batch_id: int, planned_us: int, files: Sequence[DataFile]
+    ) -> None:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
         adds: list[Any] = [_add(file, SystemClock().now_ns() // 1_000_000) for file in files]
         # Not repeated by the package: another driver of this query may have been first.
-        properties = CommitProperties(
-            max_commit_retries=0, app_transactions=[Transaction(query_id, batch_id)]
-        )
+        planned_id = f"{query_id}.planned"
+        recorded = [Transaction(query_id, batch_id), Transaction(planned_id, planned_us)]
+        properties = CommitProperties(max_commit_retries=0, app_transactions=recorded)
         with self._translated():
             for attempt in range(1, _ATTEMPTS + 1):
                 table = self._table()
-                done = table.transaction_version(query_id)
-                if done is not None and done >= batch_id:
+                done = table.transaction_version(query_id), table.transaction_version(planned_id)
+                if is_repeated((batch_id, planned_us), done, query_id, self.place.shown):
                     return
                 try:
                     table.create_write_transaction(

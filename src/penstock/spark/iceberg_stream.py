@@ -16,13 +16,14 @@ from penstock.archive import ArchiveError
 from penstock.archive.stores import LocalStore
 from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.iceberg_tables import check_installed, load_named
-from penstock.spark.table_sink import DataFile, added_columns
+from penstock.spark.table_sink import DataFile, added_columns, is_repeated
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
 _LAST_BATCH = "penstock.stream.{}"  # by query id
+_PLANNED = "penstock.stream.{}.planned"  # when that batch was planned
 _PROPERTIES = {
     # A stream commits every few seconds, and each commit writes a file of metadata.
     "write.metadata.delete-after-commit.enabled": "true",
@@ -114,18 +115,23 @@ class IcebergTarget:
             with load_file_io(self.file_properties, url).new_output(url).create() as stream:
                 stream.write(data)
 
-    def commit(self, query_id: str, batch_id: int, files: Sequence[DataFile]) -> None:
+    def commit(
+        self, query_id: str, batch_id: int, planned_us: int, files: Sequence[DataFile]
+    ) -> None:
         from pyiceberg.exceptions import CommitFailedException
 
         with self._translated():
             catalog = self._catalog()
             for attempt in range(1, _ATTEMPTS + 1):
                 table = catalog.load_table(self.identifier)
-                done = table.properties.get(_LAST_BATCH.format(query_id))
-                if done is not None and int(done) >= batch_id:
+                known = table.properties
+                done = (_LAST_BATCH.format(query_id), _PLANNED.format(query_id))
+                last, last_us = (int(known[one]) if one in known else None for one in done)
+                batch = batch_id, planned_us
+                if is_repeated(batch, (last, last_us), query_id, self.shown):
                     return
                 try:
-                    self._append(table, query_id, batch_id, files)
+                    self._append(table, query_id, batch, files)
                 except CommitFailedException:
                     if attempt == _ATTEMPTS:
                         raise
@@ -133,16 +139,18 @@ class IcebergTarget:
                 return
 
     def _append(
-        self, table: "Table", query_id: str, batch_id: int, files: Sequence[DataFile]
+        self, table: "Table", query_id: str, batch: tuple[int, int], files: Sequence[DataFile]
     ) -> None:
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
         # The package would repeat a commit that another was faster than, without the check for the
         # batch. Only the copy in memory is changed.
         table.metadata.properties["commit.retry.num-retries"] = "0"
-        noted = {"penstock.query-id": query_id, "penstock.batch-id": str(batch_id)}
+        batch_id, planned_us = map(str, batch)
+        noted = {"penstock.query-id": query_id, "penstock.batch-id": batch_id}
+        last = {_LAST_BATCH.format(query_id): batch_id, _PLANNED.format(query_id): planned_us}
         with table.transaction() as transaction:
-            transaction.set_properties({_LAST_BATCH.format(query_id): str(batch_id)})
+            transaction.set_properties(last)
             snapshot = transaction.update_snapshot(snapshot_properties=noted)
             with snapshot.fast_append() as changes:
                 for file in files:

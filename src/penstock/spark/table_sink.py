@@ -4,6 +4,10 @@ Each attempt of a task writes files of its own names, durable before the task en
 micro-batch adds the files of all tasks to the table, and records the query and the batch in the
 same step. So a batch that Spark repeats is recognised, and files of failed attempts are in no
 version of the table: `vacuum` (Delta) or `remove_orphan_files` (Iceberg) deletes them.
+
+Batch numbers alone do not tell a repetition from another batch of an older checkpoint, one that was
+restored from a backup. So the time at which Spark planned the batch is recorded too. It is in the
+checkpoint, so a repeated batch has the same one.
 """
 
 import json
@@ -15,10 +19,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import DataType, StructType
 
+from penstock.archive import ArchiveError
 from penstock.archive.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from penstock.arrow.tables import TIME
 from penstock.errors import InvalidInput
@@ -28,6 +35,7 @@ from penstock.spark.workers import tune_worker
 
 NAME = "penstock_table"
 TARGET_OPTION = "secret_target"  # Spark hides the values of options with such a name
+PLANNED = "_penstock_planned_us"  # column that every row has on its way to the sink
 FILE_BYTES = 128 << 20  # of Parquet, that a task holds in memory
 
 Values = dict[str, Any]
@@ -57,13 +65,48 @@ class TableTarget(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Store a file. It is whole and durable on return. Runs in a task."""
 
-    def commit(self, query_id: str, batch_id: int, files: Sequence[DataFile]) -> None:
-        """Add files to the table, unless this batch of the query was added before."""
+    def commit(
+        self, query_id: str, batch_id: int, planned_us: int, files: Sequence[DataFile]
+    ) -> None:
+        """Add files to the table, unless this batch of the query was added before.
+
+        Raise ArchiveError if another batch of this number was.
+        """
 
 
 def sink_options(target: Any, kind: str) -> dict[str, str]:
     """Return the options of the sink that writes to a target."""
     return {TARGET_OPTION: json.dumps({"kind": kind, **asdict(target)})}
+
+
+def with_plan_time(frame: DataFrame) -> DataFrame:
+    """Return a streaming frame with the column from which the sink knows when a batch was planned.
+
+    In a micro-batch, Spark takes the current time from the checkpoint.
+    """
+    return frame.withColumn(PLANNED, f.expr("unix_micros(current_timestamp())"))
+
+
+def is_repeated(
+    batch: tuple[int, int], done: tuple[int | None, int | None], query_id: str, shown: str
+) -> bool:
+    """Return whether a table has a batch, given the number and plan time of the last one it has.
+
+    A batch below the last one comes from a driver that was taken for dead, and was planned before.
+    Raise ArchiveError if it was planned later: then it has other rows than the one in the table.
+    """
+    (batch_id, planned_us), (done_id, done_us) = batch, done
+    if done_id is None or done_id < batch_id:
+        return False
+    is_other = planned_us != done_us if done_id == batch_id else planned_us > (done_us or 0)
+    if done_us is not None and is_other:
+        raise ArchiveError(
+            f"{shown} has another batch {batch_id} of query {query_id} already, and batches up to "
+            f"{done_id}: the checkpoint is older than the table, as if it was restored from a "
+            f"backup. Nothing was written. Go on with the newest checkpoint; or stream to a new "
+            f"table with a new checkpoint."
+        )
+    return True
 
 
 class TableSink(DataSource):
@@ -78,7 +121,8 @@ class TableSink(DataSource):
     ) -> DataSourceStreamWriter:
         if overwrite:
             raise InvalidInput("a table is appended to by a stream: use outputMode('append')")
-        return _Writer(_target_of(self.options).opened(), stored_schema(schema))
+        stored = StructType([one for one in schema.fields if one.name != PLANNED])
+        return _Writer(_target_of(self.options).opened(), stored_schema(stored))
 
 
 def _target_of(options: Mapping[str, str]) -> TableTarget:
@@ -98,6 +142,7 @@ class _WrittenFiles(WriterCommitMessage):
 
     files: tuple[DataFile, ...]
     query_id: str | None
+    planned_us: int
 
 
 class _Writer(DataSourceStreamArrowWriter):
@@ -111,8 +156,10 @@ class _Writer(DataSourceStreamArrowWriter):
         tune_worker()
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
-        files = tuple(write_files(self._target, self._schema, iterator))
-        return _WrittenFiles(files, query_id)
+        planned: list[int] = []
+        batches = _without_plan_time(iterator, planned)
+        files = tuple(write_files(self._target, self._schema, batches))
+        return _WrittenFiles(files, query_id, planned[0] if planned else 0)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         tasks = [message for message in messages if isinstance(message, _WrittenFiles)]
@@ -122,13 +169,24 @@ class _Writer(DataSourceStreamArrowWriter):
         query_id = next((task.query_id for task in tasks if task.query_id), None)
         if query_id is None:
             raise InvalidInput("Spark gave no query id: nothing was written")
-        self._target.commit(query_id, batchId, files)
+        planned_us = max(task.planned_us for task in tasks)
+        self._target.commit(query_id, batchId, planned_us, files)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: if a commit's answer was lost, the table may have these files."""
 
 
 # -- in a task -------------------------------------------------------------------------------------
+
+
+def _without_plan_time(
+    batches: Iterator[pa.RecordBatch], planned: list[int]
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches without the column of the plan time, and put that into the list once."""
+    for batch in batches:
+        if batch.num_rows and not planned:
+            planned.append(batch[PLANNED][0].as_py())
+        yield batch.drop_columns([PLANNED])
 
 
 def write_files(

@@ -225,12 +225,17 @@ def _manifest(target: Archive, view: LogView) -> ArchiveManifest:
     manifest = target.manifest(key)
     if manifest is None:
         return ArchiveManifest(key, identity, first_seq=view.low, next_seq=view.low)
-    if manifest.identity != identity:
-        raise ArchiveError(
-            f"{target.shown} has an archive of another queue with the name {key!r}: archive this "
-            f"one elsewhere"
-        )
+    check_identity(target, manifest, view)
     return manifest
+
+
+def check_identity(target: Archive, manifest: ArchiveManifest, view: LogView) -> None:
+    """Raise ArchiveError if an archive is not of this queue, but of another one of its name."""
+    if manifest.identity != view.info.identity:
+        raise ArchiveError(
+            f"{target.shown} has an archive of another queue with the name {manifest.queue!r}, as "
+            f"if this one was deleted and created again: use another archive for it"
+        )
 
 
 # -- in a task -------------------------------------------------------------------------------------

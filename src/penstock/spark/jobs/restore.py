@@ -18,7 +18,8 @@ from penstock.archive.object_stores import ObjectStore
 from penstock.archive.parquet import damaged, read_range
 from penstock.archive.places import Place, place_of
 from penstock.archive.stores import LocalStore
-from penstock.arrow.locations import location_options
+from penstock.arrow.locations import location_options, queues_of_job
+from penstock.arrow.logs import watcher_of
 from penstock.arrow.loss import DataLoss
 from penstock.arrow.selection import NO_ARCHIVE, nanoseconds
 from penstock.checking import check_choice
@@ -27,7 +28,7 @@ from penstock.queue.attributes import MAX_ATTEMPTS
 from penstock.spark.archive_source import FileRange, nullable, own_errors, read_archive
 from penstock.spark.archive_stores import archive_of
 from penstock.spark.hadoop_store import HadoopStore
-from penstock.spark.jobs.archive import ARCHIVED_COLUMNS, archive_schema
+from penstock.spark.jobs.archive import ARCHIVED_COLUMNS, archive_schema, check_identity
 from penstock.spark.options import WriteOptions
 from penstock.spark.writers import applications_of, check_target, open_target
 
@@ -360,11 +361,16 @@ def live_and_archived(
 ) -> DataFrame:
     """Return the whole history of a queue: the archive up to its end, then the live log.
 
+    Raise ArchiveError if the archive is of another queue, which had the same name.
+
     Reading raises DataLoss if messages were removed before they were archived. Without
     `fail_on_data_loss` they are skipped.
     """
     range_options: RangeOptions = {"queue": queue, "fail_on_data_loss": fail_on_data_loss}
     wanted = _range(archive_of(spark, archive), range_options)
+    for one in queues_of_job(path, queue):
+        if one.key == wanted.manifest.queue:
+            check_identity(wanted.archive, wanted.manifest, watcher_of(one, "messages").view())
     options = {
         **location_options(path, queue),
         "columns": ",".join(_LIVE_COLUMNS),

@@ -14,7 +14,13 @@ from penstock.spark.delta_stream import DeltaTarget
 from penstock.spark.iceberg_stream import IcebergTarget
 from penstock.spark.sessions import archive_secrets
 from penstock.spark.sink_rows import SINK_COLUMNS
-from penstock.spark.table_sink import NAME, TableSink, sink_options, stored_schema
+from penstock.spark.table_sink import (
+    NAME,
+    TableSink,
+    sink_options,
+    stored_schema,
+    with_plan_time,
+)
 from penstock.spark.writers import check_target, identity_of
 
 TARGETS = ("parquet", "delta", "iceberg", "console", "queue")
@@ -88,7 +94,8 @@ def stream(
         raise InvalidInput("the source is a batch: use spark.readStream, or the sink's batch write")
     if to == "queue":
         frame = frame.select(*[name for name in SINK_COLUMNS if name in frame.columns])
-    writer = frame.writeStream.option("checkpointLocation", checkpoint)
+    sent = with_plan_time(frame) if to in ("delta", "iceberg") else frame
+    writer = sent.writeStream.option("checkpointLocation", checkpoint)
     # Two streams of a queue are two readers of it in the published lag.
     named = target if to in ("queue", "iceberg") else place_of(target).shown
     writer = writer.queryName(f"penstock to {to} {named}")
