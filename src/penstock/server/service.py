@@ -263,6 +263,7 @@ def _tracing(broker: Broker) -> Any:
         from penstock.server.tracing import BrokerTracing
     except ModuleNotFoundError as error:
         raise InvalidInput(
-            f"tracing = true needs the package {error.name!r}: pip install 'penstock[otel]'"
+            f"tracing = true needs the package {error.name!r}, which is not installed; "
+            f"install Penstock with the extra otel (pip install '.[otel]' in its checkout)"
         ) from None
     return BrokerTracing(broker)
