@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from shutil import move, rmtree
@@ -18,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 
 import penstock
 import penstock.arrow
-from penstock.archive import ArchiveError, archive_at
+from penstock.archive import ArchiveError, ArchiveManifest, archive_at
 from penstock.arrow.locations import Directory
 from penstock.arrow.logs import watcher_of
 from penstock.arrow.segments import LogView
@@ -210,6 +211,54 @@ def test_an_archive_goes_on_behind_a_gap_if_asked_and_readers_name_it(
     check_restore(str(target), queue=QUEUE, end_seq=gap.first_seq)
     check_restore(str(target), queue=QUEUE, first_seq=gap.end_seq)
     check_restore(str(target), queue=QUEUE, fail_on_data_loss=False)
+
+
+def test_times_in_a_gap(data: Path, orders: Path, target: Path) -> None:
+    """A range that begins in a gap has what follows; one that ends there, or later, is loss."""
+    clock = ManualClock(now_s=1_700_000_000)
+
+    def publish(count: int) -> None:  # one each second
+        with open_small(orders, clock=clock) as queue:
+            for _ in range(count):
+                clock.advance(1)
+                queue.enqueue(b"x" * 100)
+
+    def at(seq: int) -> datetime:
+        return datetime.fromtimestamp(1_700_000_000 + seq, UTC)
+
+    publish(400)
+    archive(data, target, queue=QUEUE)
+    publish(200)
+    empty(orders)
+    publish(200)
+    archive(data, target, queue=QUEUE, accept_gap=True)
+    empty(orders)
+    ((first, after),) = ((gap.first_seq, gap.end_seq) for gap in manifest_of(target).gaps)
+    inside = at((first + after) // 2)
+
+    def live(**options: Any) -> list[int]:
+        found: list[int] = penstock.arrow.read(orders, **options).read_all()["seq"].to_pylist()
+        return found
+
+    def both(**options: Any) -> list[int]:
+        check_restore(str(target), queue=QUEUE, **options)
+        return live(**options)
+
+    for since in (at(first), inside, at(after)):
+        assert both(since=since) == list(range(after, 801))
+    assert both(until=at(first - 1)) == list(range(1, first - 1))
+    assert both(since=at(first), until=inside) == []
+    for until in (at(first), inside, at(after), at(after + 9)):
+        lost = f"seq {first} to {after - 1} .*were requested"
+        with pytest.raises(DataLoss, match=lost):
+            live(until=until)
+        with pytest.raises(DataLoss, match=lost):
+            check_restore(str(target), queue=QUEUE, until=until)
+
+
+def manifest_of(target: Path) -> ArchiveManifest:
+    (manifest,) = archive_at(str(target)).manifests()
+    return manifest
 
 
 def test_an_archive_that_moved_is_an_error_that_says_what_to_do(

@@ -172,7 +172,11 @@ def _seqs_of(wanted: ArchivedRange) -> tuple[int, int]:
     if files and wanted.since is not None:
         first = max(first, files[0].first_seq)
     if files and wanted.until is not None:
-        end = min(end, files[-1].last_seq + 1)
+        last = files[-1]
+        behind = [one.first_seq for one in wanted.manifest.files if one.first_seq > last.last_seq]
+        # All of the last file is before that time, so a gap behind it may be too.
+        is_whole = last.last_ns < nanoseconds(wanted.until)
+        end = min([end, *behind]) if is_whole else min(end, last.last_seq + 1)
     return first, end
 
 
