@@ -50,7 +50,7 @@ def _plain(number: float) -> str:
     >>> _plain(3.1536e9), _plain(0.001), _plain(30)
     ('3153600000', '0.001', '30')
     """
-    return f"{number:.0f}" if number == round(number) and abs(number) < 1e15 else f"{number:g}"
+    return f"{number:.0f}" if abs(number) < 1e15 and number == int(number) else f"{number:g}"
 
 
 def _shown(value: object) -> str:

@@ -72,7 +72,7 @@ def test_a_workflow_is_refused_while_the_steps_before_it_are_not_done(tasks: Tas
     def sum_up() -> object:
         return chain(add.s(1, 2), add.s(3), add.s(4)).enqueue(id=None)
 
-    first = chain(add.s(1, 2), add.s(3), add.s(4)).enqueue(id="2026/11/18")
+    first = chain(add.s(1, 2), add.s(3), add.s(4)).enqueue(id="2026-11-18")
     with pytest.raises(QueueFull, match=r"3 more.*result_entries"):
         sum_up()
     tasks.run_pending(limit=1)
