@@ -113,7 +113,10 @@ BAD: list[tuple[list[str], str]] = [
     (["redrive", "./nope"], "does not exist"),
     (["redrive", "orders", "-g", "nobody"], "there is no group 'nobody'"),
     (["stream", "./nope", "out", "--checkpoint", "c"], "does not exist"),
-    (["stream", "orders", "out", "--checkpoint", "c", "--to", "kafka"], "parquet, console, queue"),
+    (
+        ["stream", "orders", "out", "--checkpoint", "c", "--to", "kafka"],
+        "parquet, delta, iceberg, console, queue",
+    ),
     (["stream", "orders", "s3://b/q", "--checkpoint", "c", "--to", "queue"], "is a URL, not"),
 ]
 

@@ -116,7 +116,7 @@ def test_stream_copies_to_parquet(spark: SparkSession, tmp_path: Path) -> None:
     copy = spark.read.parquet(str(tmp_path / "copy"))
     assert copy.count() == 50
     assert {"seq", "payload", "headers", "deliver_at"} <= set(copy.columns)
-    with pytest.raises(InvalidInput, match="parquet, console, queue"):
+    with pytest.raises(InvalidInput, match="parquet, delta, iceberg, console, queue"):
         stream(spark, "x", "y", to="kafka", checkpoint="z")
     with pytest.raises(InvalidInput, match="is a batch"):
         stream(spark, spark.range(1), "y", checkpoint="z")

@@ -23,7 +23,8 @@ def test_a_queue_is_not_streamed_to_itself(
     with pytest.raises(InvalidInput, match="both source and target"):
         check_stream("orders", target, "queue", None, None)
     check_stream("orders", "other", "queue", None, None)
-    check_stream("orders", target, "parquet", None, None)
+    with pytest.raises(InvalidInput, match="would mix"):
+        check_stream("orders", target, "parquet", None, None)
 
 
 def test_one_of_many_queues_is_not_streamed_to_itself(tmp_path: Path) -> None:

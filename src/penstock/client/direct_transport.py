@@ -9,7 +9,7 @@ import os
 import select
 import socket
 from threading import Condition, Semaphore
-from typing import Any
+from typing import Any, cast
 
 from penstock.client.http_wire import KEEP_ALIVE_S, READ_BYTES, Answer, AnswerReader, Endpoint
 from penstock.client.http_wire import NoAnswer as NoAnswer
@@ -253,8 +253,8 @@ class _TaskLine(asyncio.Protocol):
         self._answer: asyncio.Future[Answer] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not of that class, but with its methods: those of uvloop.
+        self._transport = cast(asyncio.Transport, transport)
 
     async def ask(self, request: bytes, timeout_s: float) -> Answer:
         if self._transport is None or self._transport.is_closing():
