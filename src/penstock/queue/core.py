@@ -112,7 +112,7 @@ class QueueCore:
         # Of messages to feed to the state.
         self.notes = ledger.messages.keep_notes(NOTED_TAGS | (NOTED_TENANT if has_tenants else 0))
         self.state = self._fold()
-        self.evicted_logged = self.state.dedup.evicted  # a log entry was written of so many
+        self.evicted_logged = self.state.dedup.evicted  # number of evictions that were logged
         self._next_log_ns = 0
         if not ledger.is_stopped:
             leave_out_what_was_lost(ledger, self.state)

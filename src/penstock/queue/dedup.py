@@ -199,7 +199,7 @@ class DedupTable:
             )
 
     def _excess(self, kind: Kind, count: int, now_ns: int) -> int:
-        """Return how many ids would be forgotten early if so many were added."""
+        """Return how many ids would be forgotten early if this number were added."""
         ids = self._of[kind]
         if count and len(ids.seen) + count > ids.max_entries:
             ids.forget_before(now_ns)
