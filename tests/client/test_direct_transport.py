@@ -1,14 +1,20 @@
-"""The transport for Unix sockets: what it sends, and how it reads answers in any pieces."""
+"""The transport without the HTTP library: what it sends, and how it reads answers in any pieces.
 
+Each test runs for threads, and for tasks of both event loops.
+"""
+
+import asyncio
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import uvloop
 
+from penstock.client.callers import Tasks, Threads
 from penstock.client.direct_transport import DirectTransport
 from penstock.client.http_wire import Answer, NoAnswer
 from penstock.client.options import ClientOptions
@@ -59,24 +65,45 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "s"
 
 
-@pytest.fixture
-def transport(path: Path) -> Iterator[DirectTransport]:
-    base = f"http+unix://{quote(str(path), safe='')}/below"
-    made = DirectTransport(base, ClientOptions(timeout_s=20, key="k"), SystemClock())
+class Client:
+    """A transport, and the thread or event loop that calls it."""
+
+    def __init__(self, path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop] | None):
+        base = f"http+unix://{quote(str(path), safe='')}/below"
+        options = ClientOptions(timeout_s=20, key="k")
+        clock = SystemClock()
+        self._loop = new_loop() if new_loop else None
+        callers = Tasks() if new_loop else Threads(clock)
+        self._transport = DirectTransport(base, options, callers, clock)
+
+    def ask(self, request: Request[object] | None = None) -> Answer:
+        request = request or get("/x", lambda reply: reply.data)
+        if self._loop is None:
+            return finish(self._transport.send, request)
+        return self._loop.run_until_complete(self._transport.send(request))
+
+    def close(self) -> None:
+        if self._loop is None:
+            finish(self._transport.close)
+        else:
+            self._loop.run_until_complete(self._transport.close())
+            self._loop.close()
+
+
+@pytest.fixture(
+    params=[None, asyncio.new_event_loop, uvloop.new_event_loop],
+    ids=["threads", "asyncio", "uvloop"],
+)
+def client(path: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
+    made = Client(path, request.param)
     yield made
-    finish(made.close)
+    made.close()
 
 
-def ask(transport: DirectTransport, request: Request[object] | None = None) -> Answer:
-    return finish(transport.send, request or get("/x", lambda reply: reply.data))
-
-
-def test_a_request_has_the_path_the_query_and_the_headers(
-    path: Path, transport: DirectTransport
-) -> None:
+def test_a_request_has_the_path_the_query_and_the_headers(path: Path, client: Client) -> None:
     request = post("/x", lambda reply: reply.data, {"a": 1}, query={"q": "ä &"})
     with serving(path, [[[_OK]]]) as served:
-        assert ask(transport, request) == Answer(200, {"content-length": "2", "x-a": "b"}, b"hi")
+        assert client.ask(request) == Answer(200, {"content-length": "2", "x-a": "b"}, b"hi")
     head, _, body = served.asked[0].partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert lines[0] == "POST /below/x?q=%C3%A4+%26 HTTP/1.1"
@@ -95,41 +122,39 @@ def test_a_request_has_the_path_the_query_and_the_headers(
 )
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_an_answer_is_read_in_any_pieces(
-    path: Path, transport: DirectTransport, answer: bytes, size: int
+    path: Path, client: Client, answer: bytes, size: int
 ) -> None:
     pieces = [answer[start : start + size] for start in range(0, len(answer), size)]
     with serving(path, [[pieces, pieces]]):
-        assert ask(transport).content == b"hi"
-        assert ask(transport).content == b"hi"  # on the same connection
+        assert client.ask().content == b"hi"
+        assert client.ask().content == b"hi"  # on the same connection
 
 
-def test_an_answer_without_content(path: Path, transport: DirectTransport) -> None:
+def test_an_answer_without_content(path: Path, client: Client) -> None:
     with serving(path, [[[b"HTTP/1.1 204 No Content\r\n\r\n"], [_OK]]]):
-        assert ask(transport) == Answer(204, {}, b"")
-        assert ask(transport).content == b"hi"
+        assert client.ask() == Answer(204, {}, b"")
+        assert client.ask().content == b"hi"
 
 
-def test_a_connection_that_the_server_closed_is_not_used_again(
-    path: Path, transport: DirectTransport
-) -> None:
+def test_a_connection_that_the_server_closed_is_not_used_again(path: Path, client: Client) -> None:
     with serving(path, [[[_OK]], [[_OK]], [[_OK]]]) as served:
         for _ in range(3):
-            assert ask(transport).status_code == 200
+            assert client.ask().status_code == 200
             assert served.closed.acquire(timeout=30)
 
 
 def test_a_connection_that_the_server_will_close_is_not_used_again(
-    path: Path, transport: DirectTransport
+    path: Path, client: Client
 ) -> None:
     last = _OK.replace(b"X-A: b", b"Connection: close")
     with serving(path, [[[last]], [[last]]]):
         for _ in range(2):
-            assert ask(transport).status_code == 200
+            assert client.ask().status_code == 200
 
 
-def test_no_server_means_that_nothing_was_sent(transport: DirectTransport) -> None:
+def test_no_server_means_that_nothing_was_sent(client: Client) -> None:
     with pytest.raises(NoAnswer, match="no connection to") as caught:
-        ask(transport)
+        client.ask()
     assert not caught.value.sent
 
 
@@ -146,15 +171,15 @@ def test_no_server_means_that_nothing_was_sent(transport: DirectTransport) -> No
     ],
 )
 def test_what_is_no_answer_may_have_arrived(
-    path: Path, transport: DirectTransport, pieces: list[bytes], text: str
+    path: Path, client: Client, pieces: list[bytes], text: str
 ) -> None:
     with serving(path, [[[b"".join(pieces)]]]):
         with pytest.raises(NoAnswer, match=text) as caught:
-            ask(transport)
+            client.ask()
         assert caught.value.sent
 
 
-def test_a_header_with_a_line_break_is_refused(transport: DirectTransport) -> None:
+def test_a_header_with_a_line_break_is_refused(client: Client) -> None:
     request: Request[object] = Request(
         method="GET",
         path="/x",
@@ -163,4 +188,4 @@ def test_a_header_with_a_line_break_is_refused(transport: DirectTransport) -> No
         idempotent=True,
     )
     with pytest.raises(InvalidInput, match="line break"):
-        ask(transport, request)
+        client.ask(request)

@@ -1,6 +1,6 @@
 """HTTP/1.1 without sockets: the bytes of a request, and the answer of a broker or proxy in pieces.
 
-Shared by the direct transports for threads and for tasks. A library for HTTP takes several times
+Shared by the direct sockets of threads and of tasks. A library for HTTP takes several times
 longer than everything else together: benchmarks/tasks.py, benchmarks/shared.py.
 """
 
@@ -18,6 +18,7 @@ READ_BYTES = 1 << 16
 # Less than servers and proxies allow (60 s and more): the client closes first, so that a request
 # seldom meets a connection that is being closed.
 KEEP_ALIVE_S = 30.0
+ALL_IN_USE = "all connections of this client are in use: raise max_connections"
 _MAX_HEAD_BYTES = 1 << 16
 _HTTP_PORT = 80
 
