@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from penstock.checking import is_database_url
 from penstock.cli.formatting import Json, local_time, printable
 from penstock.cli.options import AsJson, argument, command_group, option
-from penstock.cli.targets import local_path, requires_extra
+from penstock.cli.targets import local_path
 from penstock.cli.terminal import (
     exit_no,
     print_json,
@@ -17,6 +17,7 @@ from penstock.cli.terminal import (
     print_stderr,
     table,
 )
+from penstock.extras import requires_extra
 from penstock.model import NS
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -136,6 +137,23 @@ Yes = Annotated[bool, option("Do not ask for confirmation.", "--yes", "-y")]
 Settings = Annotated[
     list[str] | None, option("Queue setting; may be repeated.", "--set", "-s", metavar="NAME=VALUE")
 ]
+
+# Of a message that is published now, or by a schedule.
+PayloadText = Annotated[str | None, argument("PAYLOAD", "Payload; - reads it from standard input.")]
+PayloadFile = Annotated[
+    Path | None, option("Read the payload from a file.", "--file", "-f", metavar="FILE")
+]
+Priority = Annotated[int | None, option("0 to 9; higher is delivered first.", "--priority", "-p")]
+Ttl = Annotated[float | None, duration_option("Expire after this time.")]
+Headers = Annotated[
+    list[str] | None, option("Header; may be repeated.", "--header", "-H", metavar="NAME=VALUE")
+]
+Key = Annotated[
+    str | None, option("Messages with the same key are delivered one at a time, in order.")
+]
+MaxAttempts = Annotated[int | None, option("Failed attempts after which it is a dead letter.")]
+ContentType = Annotated[str | None, option("Type of the payload, such as application/json.")]
+Tenant = Annotated[str | None, option("Whom it is for: counts for limits and fair share.")]
 
 
 class End(StrEnum):

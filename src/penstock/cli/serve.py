@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from penstock.cli.options import argument, option
-from penstock.cli.targets import is_queue_directory, requires_extra
+from penstock.cli.targets import is_queue_directory
 from penstock.cli.terminal import print_json_line, print_stderr
 from penstock.errors import InvalidInput
+from penstock.extras import requires_extra
 
 if TYPE_CHECKING:
     from penstock.server.configuration import Configuration

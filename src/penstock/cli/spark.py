@@ -20,9 +20,9 @@ from penstock.cli.options import (
     time_option,
 )
 from penstock.cli.spark_run import Metrics, count_batches, job_run
-from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import out, print_json, print_result, print_text, table
 from penstock.errors import InvalidInput
+from penstock.extras import requires_extra
 
 app = typer.Typer(
     name="spark",

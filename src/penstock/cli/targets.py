@@ -1,8 +1,7 @@
 """Opening what a command works on: a queue or a broker, by directory or by URL."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +24,7 @@ from penstock.errors import (
     NotAllowed,
     PenstockError,
 )
+from penstock.extras import requires_extra
 from penstock.ledger import Damage, Ledger
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
@@ -41,20 +41,6 @@ if TYPE_CHECKING:
 
 READ_RETRY_S = 3.0  # a user who only reads waits at a terminal, and can try again
 _CONCURRENT_STATS = 16
-
-
-@contextmanager
-def requires_extra(extra: str) -> Iterator[None]:
-    """Wrap an import: report a missing package with the extra that installs it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("penstock"):
-            raise
-        raise PenstockError(
-            f"this needs the package {error.name!r}, which is not installed; "
-            f"install Penstock with the extra {extra} (pip install '.[{extra}]' in its checkout)"
-        ) from None
 
 
 # -- one queue -------------------------------------------------------------------------------------

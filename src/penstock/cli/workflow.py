@@ -5,8 +5,9 @@ from typing import Annotated
 
 from penstock.cli.formatting import printable
 from penstock.cli.options import AsJson, QueuePath, argument, command_group, option
-from penstock.cli.targets import open_to_read, requires_extra
+from penstock.cli.targets import open_to_read
 from penstock.cli.terminal import print_json, print_line
+from penstock.extras import requires_extra
 
 workflow_app = command_group("workflow", "Look at workflows of tasks.")
 

@@ -11,6 +11,7 @@ from penstock.broker.stores import open_store
 from penstock.broker.webhooks import Webhooks
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, NotSupported
+from penstock.extras import requires_extra
 from penstock.server.all_routes import all_routes, all_streams
 from penstock.server.beanstalk.listener import BeanstalkListener
 from penstock.server.configuration import Configuration
@@ -266,13 +267,6 @@ class Server:
 
 
 def _grpc_listener(service: Service) -> Listener:
-    try:
+    with requires_extra("grpc", "grpc", InvalidInput):
         from penstock.server.grpc.listener import GrpcListener
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("penstock"):
-            raise
-        raise InvalidInput(
-            f"grpc needs the package {error.name!r}, which is not installed; "
-            f"install Penstock with the extra grpc (pip install '.[grpc]' in its checkout)"
-        ) from None
     return GrpcListener(service)
