@@ -40,7 +40,7 @@ def children() -> Iterator[Children]:
 
 
 def run_cycles(children: Children, root: Path, policy: str, cycles: int) -> int:
-    """Kill so many children; how many answers were checked."""
+    """Kill a child in each cycle. Return how many answers were checked."""
     sync, mapped = POLICIES[policy]
     random = Random(policy)
     answers = 0

@@ -38,7 +38,7 @@ def children() -> Iterator[Children]:
 def live_and_cut(
     children: Children, file_system: Ext4, orders: Orders, judge: Judge, answers: int
 ) -> None:
-    """A child writes until so many answers, then the power fails."""
+    """Let a child write until a number of answers, then cut the power."""
     children.start(orders.line())
     try:
         children.hear(judge, upto=judge.answers + answers)
@@ -53,7 +53,7 @@ def live_and_cut(
 
 
 def run_cuts(children: Children, file_system: Ext4, cuts: int) -> int:
-    """Cut the power so many times; how many answers were checked."""
+    """Cut the power `cuts` times. Return how many answers were checked."""
     random = Random("power")
     answers = 0
     judge = Judge()

@@ -94,7 +94,7 @@ class _Batches(Generic[_Answer, _Signal]):
                     await self.send([message], [answer])
             else:
                 _fail(answers, error)
-        except BaseException as error:  # an interrupt: the other callers must not wait for ever
+        except BaseException as error:  # an interrupt: the other callers must not wait forever
             _fail(answers, error)
             raise
 

@@ -128,7 +128,7 @@ class UnixSocket:
             if _identity(os.lstat(self._path)) == self._identity:
                 os.unlink(self._path)
         except OSError:
-            pass  # it is gone, or its directory is: there is nothing to remove
+            pass  # it was removed already, or its directory was
         self._release_lock()
 
     def _take_lock(self) -> int:

@@ -133,7 +133,7 @@ class Shift:
             watch.add_done_callback(lambda _: self._changed.set())
         if (
             options.idle_s is None and self._warns_if_new
-        ):  # it may wait for ever: is this the queue that was meant?
+        ):  # it may wait forever: is this the queue that was meant?
             watching.append(asyncio.ensure_future(self._warn_if_new()))
         try:
             await self._lease_and_call(watching[0])

@@ -103,6 +103,6 @@ def static_file(name: str) -> tuple[bytes, str]:
 
 @pass_context
 def static_path(context: Context, name: str) -> str:
-    """Return the path of a file, with its version: it may be cached for ever."""
+    """Return the path of a file, with its version: it may be cached forever."""
     _, tag = _static(name)
     return f"{context['prefix']}/dashboard/static/{name}?v={tag}"
