@@ -157,3 +157,17 @@ def test_tenants_without_messages_are_forgotten_in_the_end() -> None:
     assert share is not None
     assert len(share.dump()["tenants"]) < 21_000
     store.close()
+
+
+@pytest.mark.parametrize("batch", [1, 9])
+def test_an_expired_message_does_not_cost_its_tenant_a_turn(batch: int) -> None:
+    store = QueueStore({"fair": True})
+    queue = store.queue
+    queue.enqueue(b"old", tenant="a", ttl=1)
+    for tenant, number in (("a", 0), ("b", 0), ("a", 1), ("b", 1)):
+        queue.enqueue(f"{tenant}{number}", tenant=tenant)
+        store.clock.advance(0.1)
+    store.clock.advance(2)
+    leased = [one for _ in range(4) for one in queue.lease(batch)]
+    assert [one.payload for one in leased] == [b"a0", b"b0", b"a1", b"b1"]
+    store.close()

@@ -15,7 +15,7 @@ O(log tenants). Pure: no file, no clock, no lock.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from heapq import heapify, heappop, heappush, merge
 from itertools import chain, islice
@@ -45,6 +45,9 @@ class Tenant:
         self.count = 0  # messages that are not settled
         self.turns: dict[int, Turn] = {}  # by priority
         self.is_delayed = False  # is among those that wait for the rate
+
+    def __str__(self) -> str:
+        return f"tenant {self.name.decode()!r}" if self.name else "no tenant"
 
 
 class Turn:
@@ -290,9 +293,19 @@ class FairShare:
             return turn.fresh.first
         return next(turn.ahead(published_ns, is_timed=False))[1]
 
-    def in_order(self, published_ns: TimeOf, *, now_ns: int, level_ns: int) -> Iterator[int]:
+    def in_order(
+        self,
+        published_ns: TimeOf,
+        *,
+        now_ns: int,
+        level_ns: int,
+        skipped: Container[int] = frozenset(),
+    ) -> Iterator[int]:
         """Yield the messages that may be delivered now, in their order, as if each were leased
-        before the next is found. Do not change anything meanwhile."""
+        before the next is found. Do not change anything meanwhile.
+
+        A message that the caller adds to `skipped` is as if it had been removed instead.
+        """
         self._place(published_ns, now_ns)
         # `_top` removes what is not valid from the heaps, so that it is not copied each time.
         heaps = [(n, heap[:]) for n, heap in enumerate(self._heaps) if self._top(heap, now_ns)]
@@ -316,11 +329,22 @@ class FairShare:
             if best is None:
                 return
             heap = best[1]
-            turn = heappop(heap)[3]
+            _, last_no, _, turn = heappop(heap)
             if turn not in ahead:
                 ahead[turn] = turn.ahead(published_ns, is_timed=not self._rotates)
                 coming[turn] = next(ahead[turn])[1]
             yield coming[turn]
+            if coming[turn] in skipped:
+                entries[turn] = None
+                following = next(ahead[turn], None)
+                if following is not None:
+                    since_ns, coming[turn] = following
+                    if self._rotates:
+                        served_ns = now_ns if last_no > self._served_no else turn.served_ns
+                        since_ns = max(since_ns or published_ns(coming[turn]), served_ns)
+                    entries[turn] = entry = (since_ns, last_no, coming[turn], turn)
+                    heappush(heap, entry)
+                continue
             gate = gates.get(turn.tenant)
             if gate is None:
                 gate = gates[turn.tenant] = turn.tenant.gate.copy()
@@ -415,6 +439,14 @@ class FairShare:
         if first is not None:
             times.append(published_ns(first))
         return first, min(times, default=None)
+
+    def closest(self, now_ns: int) -> tuple[Tenant, Tenant]:
+        """Return the tenants that are closest to their limits: of leases, and of the rate."""
+        tenants = self._tenants.values()
+        return (
+            max(tenants, key=lambda one: one.gate.in_flight),
+            max(tenants, key=lambda one: one.gate.burst_used(now_ns)),
+        )
 
     def place_of(self, seq: int, priority: int, published_ns: TimeOf, most: int) -> tuple[int, int]:
         """Return how many of its tenant are before a ready message, counted up to `most`, and how
