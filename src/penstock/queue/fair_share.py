@@ -93,8 +93,8 @@ class Turn:
         return merge(((published_ns(seq), seq) for seq in self.fresh), self.due)
 
 
-# Its place in the order, number of its last service, seq of its next message, itself, and since when
-# it waits for its turn.
+# Its place in the order, number of its last service, seq of its next message, itself, and since
+# when it waits for its turn.
 _Entry = tuple[int, int, int, Turn, int]
 
 
