@@ -50,6 +50,7 @@ from penstock.queue.fold import (
     leave_out_what_was_lost,
 )
 from penstock.queue.group import Group
+from penstock.queue.group_after import free_after
 from penstock.queue.limits import Limits
 from penstock.queue.messages import EntryReader, MessageReader, NearbyMessages, to_message
 from penstock.queue.metrics import Metrics
@@ -313,7 +314,7 @@ class QueueCore:
     def free_after(self, group: Group, seq: int) -> None:
         """After the event of a message that is done, on the fast path: let go what comes after it.
         Caller holds the lock."""
-        group.free_after((seq,), self.ledger.events.last_timestamp_ns)
+        free_after(group, (seq,), self.ledger.events.last_timestamp_ns)
         if group.dependencies.touched:
             self.settle_dependents()
 
