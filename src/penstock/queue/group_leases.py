@@ -15,6 +15,7 @@ _STATE_LEASED = State.LEASED
 
 
 def leased(group: Group, event: Event) -> None:
+    """Lease messages that wait."""
     if len(event.runs) == 1 and event.attempt == 1:
         first, run = event.runs[0]
         if group.waiting.plain.holds(first, first + run):
@@ -136,6 +137,7 @@ def _take_to_lease(group: Group, seq: int, attempt: int, nonce: int) -> int | No
 
 
 def dead_leased(group: Group, event: Event) -> None:
+    """Lease dead letters."""
     for seq in event.seqs:
         delivery = group.leave_dead(seq)
         if delivery is None:
@@ -149,6 +151,7 @@ def dead_leased(group: Group, event: Event) -> None:
 
 
 def taken(group: Group, event: Event) -> None:
+    """Settle messages that wait: leased and acked in one event."""
     done = 0
     for first, count in event.runs:
         if group.waiting.plain.holds(first, first + count):
@@ -183,6 +186,7 @@ def take_plain(group: Group, first: int, end: int) -> None:
 
 
 def extended(group: Group, event: Event) -> None:
+    """Let leases end later."""
     for seq in event.seqs:
         lease = group.leases.get(seq)
         if lease is None:
@@ -195,6 +199,7 @@ def extended(group: Group, event: Event) -> None:
 
 
 def progressed(group: Group, event: Event) -> None:
+    """Note how far the consumers of leased messages are, and extend their leases."""
     extended(group, event)
     for seq in event.seqs:
         if seq in group.leases:
@@ -202,6 +207,7 @@ def progressed(group: Group, event: Event) -> None:
 
 
 def released(group: Group, event: Event) -> None:
+    """Let leased messages wait again, as if they had not been leased."""
     for seq in event.seqs:
         lease = group.end_lease(seq)
         if lease is None:

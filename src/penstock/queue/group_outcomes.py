@@ -39,6 +39,7 @@ def ack_one(group: Group, seq: int) -> None:
 
 
 def acked(group: Group, event: Event) -> None:
+    """Settle messages as done, leased or, after the end of their leases, waiting."""
     leases, deliveries = group.leases, group.deliveries
     if len(event.runs) == 1 and event.runs[0][1] == 1:
         seq = event.runs[0][0]
@@ -73,10 +74,12 @@ def acked(group: Group, event: Event) -> None:
 
 
 def nacked(group: Group, event: Event) -> None:
+    """Let messages that failed wait for their next attempt."""
     _failed(group, event, event.reason, timed_out=False)
 
 
 def timed_out(group: Group, event: Event) -> None:
+    """Let messages whose leases ended wait for their next attempt."""
     _failed(group, event, "lease ran out", timed_out=True)
 
 
@@ -107,6 +110,7 @@ def _note_failure(group: Group, seq: int, lease: Lease, event: Event, reason: st
 
 
 def died(group: Group, event: Event) -> None:
+    """Make messages dead letters."""
     for seq in event.seqs:
         lease = group.end_lease(seq)
         if lease is None:

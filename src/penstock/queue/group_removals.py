@@ -7,6 +7,7 @@ from penstock.queue.group_after import blocks_again, note_gone
 
 
 def redriven(group: Group, event: Event) -> None:
+    """Let dead letters wait again, as if they were new."""
     for seq in event.seqs:
         delivery = group.leave_dead(seq)
         if delivery is None:
@@ -38,6 +39,7 @@ def removed(group: Group, event: Event) -> None:
 
 
 def purged(group: Group, event: Event) -> None:
+    """Remove all messages that wait, below a seq."""
     target = event.target_seq
     # Parked and blocked messages first: they are freed when those before them are removed.
     parked = [
