@@ -42,8 +42,9 @@ def test_dead_letters_are_shown_by_reason(command: CommandLine, tmp_path: Path) 
 
 def test_limits_are_shown_with_what_is_used(command: CommandLine, tmp_path: Path) -> None:
     path = tmp_path / "queue"
-    settings = {"max_messages": 5, "max_in_flight": 2, "tenant_rate_per_s": 1e-6}
-    with penstock.open(path, **settings, tenant_burst=2) as queue:  # type: ignore[arg-type]
+    with penstock.open(
+        path, max_messages=5, max_in_flight=2, tenant_rate_per_s=1e-6, tenant_burst=2
+    ) as queue:
         queue.enqueue(b"x", tenant="acme")
         queue.lease()
         queue.sync()
