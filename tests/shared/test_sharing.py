@@ -432,3 +432,22 @@ def test_a_directory_that_only_another_user_may_read_is_refused_with_both_names(
     monkeypatch.setattr(os, "geteuid", lambda: owner)
     with pytest.raises(LedgerError, match="opening failed: .*Permission denied"):
         penstock.open(tmp_path / "q", shared=True)
+
+
+@pytest.mark.parametrize("is_deep", [False, True])
+def test_a_removed_socket_is_made_again(tmp_path: Path, is_deep: bool) -> None:
+    """A clean-up of *.sock and the like takes it away under a live holder."""
+    path = tmp_path / ("deep" * 30 if is_deep else "") / "q"
+    with sharing(path) as holder, sharing(path) as client:
+        client.ask("enqueue", b"1")
+        for _ in range(2):
+            (path / "SOCKET").unlink()
+            with sharing(path) as third:  # it waits until it can connect
+                assert third.ask("role") == "client"
+                third.ask("enqueue", b"2")
+            client.ask("enqueue", b"3")
+        assert holder.ask("role") == "holder"
+        assert holder.ask("stats").ready == 5
+    assert not (path / "SOCKET").exists()
+    with penstock.open(path) as queue:
+        assert queue.stats().ready == 5

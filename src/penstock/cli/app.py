@@ -66,8 +66,8 @@ _ANSWERS = (
 _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by panel of --help
     "Look (changes nothing)": (
         *(look.stats, files.inspect, look.peek, tail, look.why),
-        *(look.retries, look.history, survey.consumers, survey.reasons, files.verify, top),
-        *(workflow_app,),
+        *(look.retries, look.history, survey.consumers, survey.reasons, survey.limits),
+        *(files.verify, top, workflow_app),
     ),
     "Change": (
         *(messages.enqueue, messages.dequeue, messages.lease, messages.ack, messages.nack),

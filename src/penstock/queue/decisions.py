@@ -222,13 +222,14 @@ def choose(
     *,
     count: int,
     now_ns: int,
+    skipped: set[int],
     max_bytes: int = NO_BYTE_LIMIT,
 ) -> tuple[list[Message], list[Event]]:
     """Choose messages to deliver: up to `count`, at least one, and not more than `max_bytes`.
 
     `seqs` are ready messages in their order. Return also the events of messages that cannot be
-    delivered: expired, lost or unreadable. `entry_of` raises EntryGone, `message_of`
-    PayloadUnreadable.
+    delivered: expired, lost or unreadable. They are added to `skipped` before the next of `seqs` is
+    asked for. `entry_of` raises EntryGone, `message_of` PayloadUnreadable.
     """
     chosen: list[Message] = []
     expired: list[int] = []
@@ -239,6 +240,7 @@ def choose(
             entry = entry_of(seq)
             if 0 < entry.expires_at_ns <= now_ns:
                 expired.append(seq)
+                skipped.add(seq)
                 continue
             if chosen and size + entry.size > max_bytes:
                 break  # before it is decompressed
@@ -246,11 +248,13 @@ def choose(
         except EntryGone as error:
             reason = as_written("reason", str(error))
             events.append(about(EventType.LOST, group, [seq])._replace(reason=reason))
+            skipped.add(seq)
             continue
         except PayloadUnreadable as error:
             reason = as_written("reason", str(error))
             event = about(EventType.DEAD, group, [seq])
             events.append(event._replace(cause=Cause.UNREADABLE, reason=reason))
+            skipped.add(seq)
             continue
         if max_bytes != NO_BYTE_LIMIT:
             size += size_of(message)

@@ -1,10 +1,13 @@
 """Ready messages by tenant: whose turn it is, and which tenants have to wait for a limit.
 
 Priority comes first, as in any queue. Within a priority the tenants take turns: next is the tenant
-that has waited longest, since it was last served or, if that is later, since its next message has
-been ready. So a tenant with a million messages has one turn in a round, and one that comes new is
-behind those that wait already. Within a tenant the order is as ever: due time, then seq. Messages
-without tenant are one tenant of their own.
+that was served least recently. So a tenant with a million messages has one turn in a round, and one
+that asks for less than its share is next at once, however many others have a backlog.
+
+A message counts as if it had been ready for `_HEAD_START_NS` already: a tenant that was last served
+before that, or never, is behind those that have waited longer. So many new tenants with a message
+each delay the others for that time, and no longer. Within a tenant the order is as ever: due time,
+then seq. Messages without tenant are one tenant of their own.
 
 Without `fair` the tenants take no turns: next is the oldest message whose tenant is within its
 limits.
@@ -15,13 +18,14 @@ O(log tenants). Pure: no file, no clock, no lock.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from heapq import heapify, heappop, heappush, merge
 from itertools import chain, islice
 from typing import Any
 
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
+from penstock.model import NS
 from penstock.queue.limits import Gate, Limits
 from penstock.queue.runs import as_runs
 from penstock.queue.schedule import Timetable
@@ -29,6 +33,7 @@ from penstock.queue.tenants import Seqs, TenantColumn, packed, unpacked
 
 TimeOf = Callable[[int], int]  # seq -> nanoseconds
 NO_TENANT = b""
+_HEAD_START_NS = 5 * NS
 _SPARE_TENANTS = 10_000  # without messages, that are remembered
 _SPARE_ENTRIES = 1024
 
@@ -45,6 +50,9 @@ class Tenant:
         self.count = 0  # messages that are not settled
         self.turns: dict[int, Turn] = {}  # by priority
         self.is_delayed = False  # is among those that wait for the rate
+
+    def __str__(self) -> str:
+        return f"tenant {self.name.decode()!r}" if self.name else "no tenant"
 
 
 class Turn:
@@ -85,8 +93,9 @@ class Turn:
         return merge(((published_ns(seq), seq) for seq in self.fresh), self.due)
 
 
-# Since when it waits, number of its last service, seq of its next message, itself.
-_Entry = tuple[int, int, int, Turn]
+# Its place in the order, number of its last service, seq of its next message, itself, and since
+# when it waits for its turn.
+_Entry = tuple[int, int, int, Turn, int]
 
 
 class FairShare:
@@ -137,9 +146,16 @@ class FairShare:
         return tenant
 
     def _sweep(self) -> None:
-        """Forget tenants without messages whose rate has recovered: nothing is lost with them."""
+        """Forget tenants without messages that were not served lately, and whose rate has
+        recovered: nothing is lost with them."""
+        lately_ns = self._latest_ns - _HEAD_START_NS if self._rotates else self._latest_ns
         for number, one in list(self._tenants.items()):
-            if number and not one.count and one.gate.due_ns <= self._latest_ns:
+            if (
+                number
+                and not one.count
+                and one.gate.due_ns <= self._latest_ns
+                and all(turn.served_ns <= lately_ns for turn in one.turns.values())
+            ):
                 del self._tenants[number], self._numbers[one.name]
                 self._free.append(number)
         self._sweep_at = 2 * len(self._tenants) + _SPARE_TENANTS
@@ -278,7 +294,7 @@ class FairShare:
             entry = self._top(self._heaps[priority], now_ns) if self._heaps[priority] else None
             if entry is None:
                 continue
-            key = _key(priority, entry[0], now_ns, level_ns)
+            key = _key(priority, entry[4], now_ns, level_ns)
             if best is None or key < best_key:
                 best, best_key = entry, key
             if not level_ns:
@@ -290,9 +306,19 @@ class FairShare:
             return turn.fresh.first
         return next(turn.ahead(published_ns, is_timed=False))[1]
 
-    def in_order(self, published_ns: TimeOf, *, now_ns: int, level_ns: int) -> Iterator[int]:
+    def in_order(
+        self,
+        published_ns: TimeOf,
+        *,
+        now_ns: int,
+        level_ns: int,
+        skipped: Container[int] = frozenset(),
+    ) -> Iterator[int]:
         """Yield the messages that may be delivered now, in their order, as if each were leased
-        before the next is found. Do not change anything meanwhile."""
+        before the next is found. Do not change anything meanwhile.
+
+        A message that the caller adds to `skipped` is as if it had been removed instead.
+        """
         self._place(published_ns, now_ns)
         # `_top` removes what is not valid from the heaps, so that it is not copied each time.
         heaps = [(n, heap[:]) for n, heap in enumerate(self._heaps) if self._top(heap, now_ns)]
@@ -308,7 +334,7 @@ class FairShare:
                     turn = heap[0][3]
                     is_valid = entries.get(turn, turn.entry) is heap[0]
                     if is_valid and gates.get(turn.tenant, turn.tenant.gate).is_open(now_ns):
-                        key = _key(priority, heap[0][0], now_ns, level_ns)
+                        key = _key(priority, heap[0][4], now_ns, level_ns)
                         if best is None or key < best[0]:
                             best = key, heap
                         break
@@ -316,11 +342,24 @@ class FairShare:
             if best is None:
                 return
             heap = best[1]
-            turn = heappop(heap)[3]
+            _, last_no, _, turn, _ = heappop(heap)
             if turn not in ahead:
                 ahead[turn] = turn.ahead(published_ns, is_timed=not self._rotates)
                 coming[turn] = next(ahead[turn])[1]
             yield coming[turn]
+            if coming[turn] in skipped:
+                entries[turn] = None
+                following = next(ahead[turn], None)
+                if following is not None:
+                    since_ns, coming[turn] = following
+                    entry = (since_ns, 0, coming[turn], turn, since_ns)
+                    if self._rotates:
+                        served_ns = now_ns if last_no > self._served_no else turn.served_ns
+                        since_ns = since_ns or published_ns(coming[turn])
+                        entry = _rotated(since_ns, served_ns, last_no, coming[turn], turn)
+                    entries[turn] = entry
+                    heappush(heap, entry)
+                continue
             gate = gates.get(turn.tenant)
             if gate is None:
                 gate = gates[turn.tenant] = turn.tenant.gate.copy()
@@ -331,8 +370,10 @@ class FairShare:
             following = next(ahead[turn], None)
             if following is not None:
                 since_ns, coming[turn] = following
-                rotated = (now_ns, served_no, 0, turn)
-                entry = rotated if self._rotates else (since_ns, 0, coming[turn], turn)
+                if self._rotates:
+                    entry = (now_ns, served_no, 0, turn, now_ns)
+                else:
+                    entry = (since_ns, 0, coming[turn], turn, since_ns)
                 entries[turn] = entry
                 heappush(heap, entry)
 
@@ -358,13 +399,13 @@ class FairShare:
             if turn.entry is not None or not len(turn):
                 continue
             if turn.is_covered:
-                entry = (turn.served_ns, turn.served_no, 0, turn)
+                entry = (turn.served_ns, turn.served_no, 0, turn, turn.served_ns)
             else:
                 since_ns, seq = next(turn.ahead(published_ns, is_timed=True))
                 if self._rotates:
-                    entry = (max(since_ns, turn.served_ns), turn.served_no, seq, turn)
+                    entry = _rotated(since_ns, turn.served_ns, turn.served_no, seq, turn)
                 else:
-                    entry = (since_ns, 0, seq, turn)
+                    entry = (since_ns, 0, seq, turn, since_ns)
             turn.entry = entry
             heap = self._heaps[turn.priority]
             if len(heap) > 2 * len(self._tenants) + _SPARE_ENTRIES:
@@ -415,6 +456,14 @@ class FairShare:
         if first is not None:
             times.append(published_ns(first))
         return first, min(times, default=None)
+
+    def closest(self, now_ns: int) -> tuple[Tenant, Tenant]:
+        """Return the tenants that are closest to their limits: of leases, and of the rate."""
+        tenants = self._tenants.values()
+        return (
+            max(tenants, key=lambda one: one.gate.in_flight),
+            max(tenants, key=lambda one: one.gate.burst_used(now_ns)),
+        )
 
     def place_of(self, seq: int, priority: int, published_ns: TimeOf, most: int) -> tuple[int, int]:
         """Return how many of its tenant are before a ready message, counted up to `most`, and how
@@ -478,6 +527,12 @@ class FairShare:
                 raise ValueError("the tenants are not rising")
             last = seq
             self.join(seq, tenants[number].name)
+
+
+def _rotated(since_ns: int, served_ns: int, served_no: int, seq: int, turn: Turn) -> _Entry:
+    """Return the entry of a turn whose next message has been ready since a time."""
+    place_ns = max(since_ns - _HEAD_START_NS, served_ns)
+    return place_ns, served_no, seq, turn, max(since_ns, served_ns)
 
 
 def _key(priority: int, since_ns: int, now_ns: int, level_ns: int) -> tuple[int, int, int]:

@@ -112,12 +112,14 @@ class Inspecting:
             now_ns = core.clock.now_ns()
             group.waiting.promote(now_ns)
             found: list[Message] = []
-            size = 0
-            for seq in core.in_order(group, now_ns):
+            skipped: set[int] = set()
+            size, count = 0, min(count, group.room(now_ns))
+            for seq in core.in_order(group, now_ns, skipped):
                 if len(found) == count:
                     break
                 message = self._readable(seq)
                 if message is None or 0 < message.expires_at_ns <= now_ns:
+                    skipped.add(seq)
                     continue
                 size += size_of(message)
                 if found and size > max_bytes:

@@ -108,7 +108,8 @@ class UnixSocket:
             self._lock = self._take_lock()
             try:
                 self._remove_stale()
-                self.socket = self._bind(int(settings.unix_mode, 8))
+                self._mode = int(settings.unix_mode, 8)
+                self.socket = self._bind(self._mode)
             except BaseException:
                 self._release_lock()
                 raise
@@ -121,6 +122,17 @@ class UnixSocket:
             raise InvalidInput(
                 f"unix: cannot listen on {settings.unix}: {error.strerror or error}"
             ) from None
+
+    def restore(self) -> bool:
+        """Listen on a new socket if the socket file was removed. Return whether it was.
+
+        The old socket still has connections that wait to be accepted; no new ones come. Raise
+        OSError if the file cannot be made, for example because its directory was removed too.
+        """
+        if os.path.lexists(self._path):
+            return False
+        self.socket = self._bind(self._mode)
+        return True
 
     def remove(self) -> None:
         """Remove the socket file, unless it was replaced, and release the lock."""

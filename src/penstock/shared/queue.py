@@ -108,10 +108,10 @@ class Shared(Remote):
         here = self._here()
         if here is None:
             return await super()._publish(messages)
-        if here.settings.storage.sync != "always":
+        if isinstance(here, Queue) or here.settings.storage.sync != "always":
             found = await self._try_here(lambda here: here.publish(messages))
             return await super()._publish(messages) if isinstance(found, _NotHere) else found
-        # It may be closed after it wrote, while it waits for the disk: then it is sent again.
+        # For tasks, it may be closed while one waits for the disk: then they are sent again.
         named = [
             message
             if not id_
@@ -202,7 +202,8 @@ class SharedQueue(Shared, RemoteQueue):
 
     def _fast_enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
         here: Any = self._here()
-        if here is not None and here.settings.storage.sync != "always":
+        if here is not None:
+            # If it is closed after the write, the call returns nevertheless: it is on disk.
             try:
                 id_: str = here.enqueue(payload, **options)
                 return id_

@@ -19,7 +19,7 @@ from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.json_files import MANIFEST_NAME
 from penstock.ledger.queue_directory import is_made
-from penstock.names import directory_of
+from penstock.names import BROKER_DIRECTORY, directory_of
 from penstock.queue.facade import AnyQueue
 from penstock.queue.queue import Queue, open_queue
 from penstock.queue.settings import QueueSettings
@@ -51,7 +51,8 @@ class Directory:
         settings: Any = {**self._settings, **limits}
         path = Path(self._path) / directory_of(queue)
         there = Path(self._path) / "default" / directory_of(queue)
-        if _is_queue(there) and not _is_queue(path):
+        is_of_broker = _is_queue(there) or (Path(self._path) / BROKER_DIRECTORY).exists()
+        if is_of_broker and not _is_queue(path):
             raise InvalidInput(
                 f"{self._path} is the data directory of a broker, where queue {queue!r} is in "
                 f"{there}, and tasks would make another one in {path}: give Tasks the URL of the "
