@@ -141,7 +141,7 @@ def test_a_workflow_is_forgotten_in_time(flows: Tasks, clock: ManualClock) -> No
 
 
 def test_what_cannot_be_a_workflow_is_refused_and_nothing_is_published(flows: Tasks) -> None:
-    elsewhere = flows.add(lambda: None, name="elsewhere", queue="other")
+    elsewhere = Tasks("memory:").add(lambda: None, name="elsewhere")
     flow = Workflow()
     first = flow.step("a", flows["fetch"].s(1))
     other = Workflow().step("a", flows["fetch"].s(2))  # of the same name
@@ -151,7 +151,7 @@ def test_what_cannot_be_a_workflow_is_refused_and_nothing_is_published(flows: Ta
 
     wrong: list[tuple[str, Any]] = [
         ("already", lambda: flow.step("a", flows["fetch"].s(1))),
-        ("one queue", lambda: flow.step("b", elsewhere.s())),
+        ("of one Tasks", lambda: flow.step("b", elsewhere.s())),
         ("task.s", lambda: flow.step("b", flows["fetch"])),  # type: ignore[arg-type]
         ("'scale' does not fit", lambda: flow.step("b", flows["total"].s(first.result, scale="x"))),
         ("of another workflow", lambda: Workflow().step("b", flows["total"].s(first.result))),

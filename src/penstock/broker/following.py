@@ -99,13 +99,20 @@ class Following:
         return sorted(found)
 
     async def publish(
-        self, queue: QueueName, ids: Sequence[str], publish: Callable[[], Future[list[Published]]]
+        self,
+        queue: QueueName,
+        ids: Sequence[str],
+        publish: Callable[[], Future[list[Published]]],
+        *,
+        are_gated: bool = False,
     ) -> list[Published]:
         """Publish messages that come after these of other queues.
 
         Raise NoSuchMessage if one of them was never published, InvalidInput if it is of another
         namespace.
         """
+        if are_gated and self._store.has_one_queue:
+            return await publish()  # the others are not here: workers of tasks follow them
         for earlier, its_ids in (await self._by_queue(ids)).items():
             if earlier is None:
                 raise NoSuchMessage(f"after names {its_ids[0]}, a message of no queue here")

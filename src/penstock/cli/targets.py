@@ -58,6 +58,21 @@ def open_to_read(path: str) -> AnyQueue:
     return open_queue(path, {}, read_only=True, create=False, on_damage=warn_of_damage)
 
 
+def name_at(path: str) -> str:
+    """Return the name of the queue that a directory or a URL is about."""
+    if is_url(path):
+        return path.rstrip("/").rpartition("/")[2]
+    directory = Path(path).resolve().name
+    return name_of_directory(directory) or directory
+
+
+def neighbour_of(path: str, queue: str) -> str:
+    """Return where another queue of the same directory or namespace is."""
+    if is_url(path):
+        return f"{path.rstrip('/').rpartition('/')[0]}/{queue}"
+    return str(Path(path).resolve().parent / directory_of(queue))
+
+
 def open_to_write(path: str, *, create: bool = False) -> AnyQueue:
     """Open a queue: a directory as its only writer, a URL as one client of many.
 

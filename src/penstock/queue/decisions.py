@@ -31,6 +31,7 @@ from penstock.queue.events import (
     Outcome,
     as_written,
 )
+from penstock.queue.gate import ABANDONED
 from penstock.queue.group import Group
 from penstock.queue.messages import NO_BYTE_LIMIT, size_of
 from penstock.queue.progress import Said
@@ -115,11 +116,15 @@ def decide_failure(
 
 def decide_dependents(group: Group, name_of: Callable[[int | bytes], str]) -> list[Event]:
     """Let messages die that come after one that failed, and redrive those that died so, if that
-    one is redriven. `name_of` returns the id of a message, given by seq or as bytes.
+    one is redriven. Cancel those whose gate is gone. `name_of` returns the id of a message, given
+    by seq or as bytes.
 
     All of them at once: also those that come after these, and so on.
     """
     dependencies, events = group.dependencies, list[Event]()
+    if seqs := dependencies.abandoned(group.deliveries):
+        event = about(EventType.CANCELLED, group, seqs)
+        events.append(event._replace(group=ALL_GROUPS, reason=ABANDONED))
     for failure, seqs in dependencies.doomed(group.deliveries).items():
         reason = f"it comes after {name_of(failure.of)}, which is {failure.how}"
         event = about(EventType.DEAD, group, seqs)

@@ -161,6 +161,7 @@ EXTRA_FIELDS: Mapping[EventType, tuple[str, ...]] = {
     EventType.GROUP_CREATED: ("target_seq", "name"),
     EventType.LOST: ("reason",),
     EventType.DISCARDED: ("reason",),  # missing in logs of version 0.1
+    EventType.CANCELLED: ("reason",),  # missing in logs of versions before 0.3
     EventType.DEDUPLICATED: ("duplicates",),
     EventType.SCHEDULE_PUT: ("definition",),
     EventType.SCHEDULE_REMOVED: ("name",),

@@ -482,6 +482,15 @@ class Inspecting:
         states |= {core.name_of(one): "in another queue" for one in elsewhere[:left]}
         named = ", ".join(f"{id_} ({state})" for id_, state in islice(states.items(), _MOST_NAMED))
         more = f" and {count - _MOST_NAMED} more" if count > _MOST_NAMED else ""
+        wait = group.dependencies.waits.get(seq)
+        if wait is not None and wait.gate is not None:
+            gate = core.name_of(wait.gate)
+            return (
+                "blocked",
+                f"It is behind gate {gate}, which is not open: the messages behind it are not "
+                f"published as a whole yet.",
+                {"missing": list(states), "missing_count": count, "gate": gate},
+            )
         return (
             "blocked",
             f"It comes after {count} message{'s' if count != 1 else ''} not done yet: "
