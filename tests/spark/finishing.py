@@ -19,7 +19,26 @@ def finish(start: Callable[[], StreamingQuery]) -> None:
         try:
             start().awaitTermination()
         except PySparkException as error:
-            if not left or "failed to connect back" not in str(error):
+            if not left or not is_too_slow(error):
                 raise
         else:
             return
+
+
+def first_batch(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a stream, again as `finish` does, and return it when its first batch is done."""
+    for left in reversed(range(_STARTS)):
+        query = start()
+        try:
+            while query.isActive and not query.recentProgress:
+                query.awaitTermination(1)
+        except PySparkException as error:
+            if not left or not is_too_slow(error):
+                raise
+        else:
+            return query
+    raise AssertionError("unreachable")
+
+
+def is_too_slow(error: PySparkException) -> bool:
+    return "failed to connect back" in str(error)

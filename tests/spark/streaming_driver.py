@@ -1,23 +1,28 @@
-"""A driver in a process of its own, to be killed: it copies a queue to another.
+"""A driver in a process of its own, to be killed: it copies a queue to others, or to tables.
 
-    python -m tests.spark.streaming_driver SOURCE TARGET CHECKPOINT WAY
+    python -m tests.spark.streaming_driver SOURCE CHECKPOINTS WAY KIND=TARGET...
 
-Says `reading` when its first micro-batch is done. WAY is `on` (as the queue grows) or `once`.
+Says `reading` when the first micro-batch of each target is done. WAY is `on` (as the queue grows)
+or `once`. Each KIND (queue, delta, iceberg) has one target, and a checkpoint below CHECKPOINTS.
 """
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.arrow.locations import location_options
 from penstock.spark import session
+from penstock.spark.jobs import stream
+from tests.spark.finishing import finish, first_batch
 
 
-def main(source: str, target: str, checkpoint: str, way: str) -> None:
+def main(source: str, checkpoints: str, way: str, *targets: str) -> None:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     spark = session(
-        "local[1]",
+        f"local[{len(targets)}]",
         settings={
             "spark.ui.enabled": "false",
             "spark.driver.memory": "512m",
@@ -27,27 +32,35 @@ def main(source: str, target: str, checkpoint: str, way: str) -> None:
         },
     )
     spark.sparkContext.setLogLevel("OFF")
-    writer = (
-        read(spark, source)
-        .select("payload")
-        .writeStream.format("penstock")
-        .options(**location_options(target, None))
-        .option("checkpointLocation", checkpoint)
+    once = way == "once"
+    starts = [
+        partial(start, spark, source, target, f"{checkpoints}/{kind}", kind, once=once)
+        for kind, _, target in (one.partition("=") for one in targets)
+    ]
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(finish if once else first_batch, starts))
+    print("done" if once else "reading", flush=True)
+    if not once:
+        spark.streams.awaitAnyTermination()
+
+
+def start(
+    spark: SparkSession, source: str, target: str, checkpoint: str, kind: str, *, once: bool
+) -> StreamingQuery:
+    """Start one stream."""
+    options = {"columns": "seq,timestamp,payload,key,headers"}
+    if not once:
+        options["maxOffsetsPerTrigger"] = "60" if kind == "queue" else "20"
+    return stream(
+        spark,
+        source,
+        target,
+        to=kind,
+        checkpoint=checkpoint,
+        once=once,
+        interval_s=0,
+        options=options,
     )
-    if way == "once":
-        writer.trigger(availableNow=True).start().awaitTermination()
-        print("done", flush=True)
-        return
-    query = writer.trigger(processingTime="0 seconds").start()
-    while query.isActive and not query.recentProgress:
-        query.awaitTermination(1)
-    print("reading", flush=True)
-    query.awaitTermination()
-
-
-def read(spark: SparkSession, source: str) -> DataFrame:
-    reader = spark.readStream.format("penstock").options(**location_options(source, None))
-    return reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="60").load()
 
 
 if __name__ == "__main__":

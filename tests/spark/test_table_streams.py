@@ -12,10 +12,10 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
 from penstock.archive import ArchiveError
@@ -24,59 +24,24 @@ from penstock.errors import InvalidInput
 from penstock.spark.delta_stream import DeltaTarget
 from penstock.spark.iceberg_stream import IcebergTarget
 from penstock.spark.jobs import check_stream, stream
-from penstock.spark.table_sink import DataFile, TableTarget, write_files
+from penstock.spark.table_sink import TableTarget
 from tests.archive.s3_server import S3Server, s3_process
-
-SCHEMA = pa.schema([("seq", pa.int64()), ("payload", pa.binary())])
-FORMATS = ("delta", "iceberg")
-QUERY = "7d3c6d91-26f3-4d2f-9d0f-0123456789ab"
+from tests.spark.lake import (
+    FORMATS,
+    QUERY,
+    SCHEMA,
+    make_catalog,
+    name_of,
+    rows,
+    seqs,
+    target_of,
+    written,
+)
 
 
 @pytest.fixture(autouse=True)
 def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A catalog in SQLite, as a user configures it."""
-    (tmp_path / "warehouse").mkdir()
-    for key, value in {
-        "TYPE": "sql",
-        "URI": f"sqlite:///{tmp_path}/catalog.db",
-        "WAREHOUSE": f"file://{tmp_path}/warehouse",
-    }.items():
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{key}", value)
-    # pyiceberg reads its configuration once, when it is imported.
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
-
-
-def name_of(kind: str, place: Path, table: str = "orders") -> str:
-    return str(place / table) if kind == "delta" else f"lake.shop.{table}"
-
-
-def target_of(name: str) -> TableTarget:
-    if name.startswith("lake."):
-        return IcebergTarget.parse(name)
-    return DeltaTarget.parse(name)
-
-
-def written(target: TableTarget, numbers: list[int], schema: pa.Schema = SCHEMA) -> list[DataFile]:
-    """Write files as a task does."""
-    values = {"seq": numbers, "payload": [b"%d" % n for n in numbers]}
-    columns = [pa.array(values.get(one.name, ["new"] * len(numbers)), one.type) for one in schema]
-    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-    return list(write_files(target.opened(), schema, iter([batch])))
-
-
-def rows(name: str, version: int | None = None) -> pa.Table:
-    """Return a table, or one of its versions: the number of rows' commits before it."""
-    if not name.startswith("lake."):
-        return pa.table(DeltaTable(name, version=version).to_pyarrow_table())
-    table = load_catalog("lake").load_table(name.removeprefix("lake."))
-    snapshots = sorted(table.snapshots(), key=lambda one: one.sequence_number or 0)
-    snapshot = None if version is None else snapshots[version - 1].snapshot_id
-    return table.scan(snapshot_id=snapshot).to_arrow()
-
-
-def seqs(name: str, version: int | None = None) -> list[int]:
-    found: list[int] = rows(name, version)["seq"].to_pylist()
-    return sorted(found)
+    make_catalog(tmp_path, monkeypatch)
 
 
 # -- the targets -----------------------------------------------------------------------------------
@@ -384,3 +349,35 @@ def test_a_typed_stream_becomes_a_delta_table(tmp_path: Path, spark: SparkSessio
     bad = frame.selectExpr("cast(timestamp as timestamp_ntz) local")
     with pytest.raises(InvalidInput, match="'local' has the type timestamp_ntz"):
         stream(spark, bad, name, **where)  # type: ignore[arg-type]
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_two_streams_write_to_one_table_at_once(
+    kind: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    """The second one is started in a thread of its own, as an application may do."""
+    name = name_of(kind, tmp_path)
+    numbers = {"a": range(1, 4), "b": range(101, 105)}
+    for source, found in numbers.items():
+        with penstock.open(str(tmp_path / source)) as queue:
+            queue.enqueue_batch([b"%d" % n for n in found])
+
+    def start(source: str, checkpoint: str) -> StreamingQuery:
+        where = str(tmp_path / source), name
+        place = str(tmp_path / checkpoint)
+        return stream(spark, *where, to=kind, checkpoint=place, interval_s=0)
+
+    queries = [start("a", "a")]
+    with ThreadPoolExecutor(1) as threads:
+        queries.append(threads.submit(start, "b", "b").result())
+        with pytest.raises(InvalidInput, match="checkpoint .* is in use by the query"):
+            threads.submit(start, "b", "a").result()
+    for query in queries:
+        query.processAllAvailable()
+    assert all(query.isActive for query in queries)
+    for query in queries:
+        query.stop()
+    found = sorted(int(payload) for payload in rows(name)["payload"].to_pylist())
+    assert found == [n for some in numbers.values() for n in some]

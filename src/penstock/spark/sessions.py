@@ -58,6 +58,7 @@ def session(
     for name, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()  # which registers the data source: see `pyspark_penstock`
+    make_active(spark)
     if filters_are_scoped(spark):
         # Workers do not see the session's settings; the registered class tells them.
         spark.dataSource.register(FilteringDataSource)
@@ -69,6 +70,15 @@ def session(
             f"narrow a read with penstock.spark.read(…, since=…, first_seq=…)"
         )
     return spark
+
+
+def make_active(spark: SparkSession) -> None:
+    """Make a session the active one of this thread.
+
+    Spark looks there for the sink of a stream. A thread other than the one that opened the session
+    has none, and Spark would not find a sink in Python.
+    """
+    spark.createDataFrame([], "n int")  # the only public call that does it; it runs no job
 
 
 @cache

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 
 from penstock.arrow.tables import ALIASES
 from penstock.codec import ENTRY_OVERHEAD_BYTES, Draft
-from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
+from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY, MAX_TIMESTAMP_NS
 from penstock.errors import InvalidInput, TooLarge
 from penstock.model import NS
 from penstock.queue import QueueSettings
@@ -55,9 +55,13 @@ SINK_COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     ),
     "deliver_at": ((TimestampType,), "timestamp"),
     "expires_at": ((TimestampType,), "timestamp"),
+    "deliver_at_ns": ((LongType,), "bigint, nanoseconds since 1970"),
+    "expires_at_ns": ((LongType,), "bigint, nanoseconds since 1970"),
     "content_type": ((StringType,), "string"),
     "max_attempts": (_INTEGERS, "a whole number"),
 }
+# The exact form of a time, and the column that it stands for: Spark's timestamps have microseconds.
+EXACT_TIMES = {"deliver_at_ns": "deliver_at", "expires_at_ns": "expires_at"}
 
 # Columns of Kafka's source and sink that have no place here: what to do about them.
 _OF_KAFKA = {
@@ -65,8 +69,15 @@ _OF_KAFKA = {
     **dict.fromkeys(("partition", "offset", "timestamp", "timestampType"), "drop it"),
 }
 
+_OPTIONS = (  # in the order in which drafts are made of them
+    *("priority", "key", "headers", "deliver_at", "expires_at", "content_type", "max_attempts"),
+)
 _MAX_BYTES = {"key": MAX_KEY_BYTES, "content_type": MAX_CONTENT_TYPE_BYTES}
-_NUMBERS = {"priority": (0, MAX_PRIORITY), "max_attempts": (1, MOST_ATTEMPTS)}
+_NUMBERS = {
+    "priority": (0, MAX_PRIORITY),
+    "max_attempts": (1, MOST_ATTEMPTS),
+    **dict.fromkeys(EXACT_TIMES, (0, MAX_TIMESTAMP_NS)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +103,8 @@ def check_sink_schema(schema: StructType) -> None:
             raise InvalidInput(f"the sink does not take the column {name!r}; {_hint(name)}")
         if names.count(name) > 1:
             raise InvalidInput(f"the frame has two columns {name!r}: drop or rename one")
+        if EXACT_TIMES.get(name) in names:
+            raise InvalidInput(f"the frame has both {EXACT_TIMES[name]!r} and {name!r}: drop one")
         accepted, wanted = SINK_COLUMNS[name]
         type_ = field.dataType
         if not isinstance(type_, accepted) or not _is_of_headers(type_):
@@ -153,8 +166,7 @@ class RowsToMessages:
         self, batch: pa.RecordBatch, payloads: Sequence[bytes], now_ns: int
     ) -> Iterator[Draft]:
         settings = self._settings
-        columns = {name: _values(batch, name) for name in SINK_COLUMNS if name != "payload"}
-        rows = zip(payloads, *columns.values(), strict=True)
+        rows = zip(payloads, *(_values(batch, name) for name in _OPTIONS), strict=True)
         for payload, priority, key, headers, deliver_ns, expires_ns, type_, attempts in rows:
             if expires_ns is not None:
                 expires_ns = expires_ns or 1  # 0 means never
@@ -188,6 +200,8 @@ def _check_bytes(name: str, column: pa.Array, max_bytes: int, setting: str = "")
 
 def _values(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
     """Return the values of a column, checked as a whole; times in nanoseconds."""
+    if f"{name}_ns" in batch.schema.names:
+        name = f"{name}_ns"
     if name not in batch.schema.names:
         return [None] * batch.num_rows
     column = batch.column(name)

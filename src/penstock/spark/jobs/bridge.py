@@ -18,6 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock.arrow.locations import absolute_path, location_options, queues_of_job
 from penstock.checking import check_choice, check_number
 from penstock.errors import InvalidInput
+from penstock.spark.jobs.queries import name_query
 from penstock.spark.writers import check_target
 
 KEYS = ("text", "base64", "none")
@@ -111,7 +112,8 @@ def from_kafka(
         raise _explained(error) from None
     frame = messages_of(records, keys=keys)
     writer = frame.writeStream.format("penstock").options(**location_options(target, target_queue))
-    return _start(writer, f"kafka to {target_queue or target}", checkpoint, once, interval_s)
+    name = name_query(spark, f"kafka to {target_queue or target}", checkpoint)
+    return _start(writer, name, checkpoint, once, interval_s)
 
 
 def to_kafka(
@@ -151,7 +153,8 @@ def to_kafka(
     frame = records_of(reader.option("startingOffsets", "earliest").load())
     writer = frame.writeStream.format(FORMAT).options(**(options or {}))
     writer = writer.option("kafka.bootstrap.servers", servers).option("topic", topic)
-    return _start(writer, f"{queue or source} to kafka", checkpoint, once, interval_s)
+    name = name_query(spark, f"{queue or source} to kafka", checkpoint)
+    return _start(writer, name, checkpoint, once, interval_s)
 
 
 def messages_of(records: DataFrame, *, keys: str = "text") -> DataFrame:

@@ -14,7 +14,17 @@ from penstock.model import MAIN_GROUP_NAME
 from penstock.spark.writers import open_for_change
 
 _COPIED = ("payload", "priority", "key", "headers", "content_type", "expires_at", "max_attempts")
-_COLUMNS = ("state", "seq", "id", "timestamp", *_COPIED, "attempts", "reason", "last_failure")
+_EXPIRY = "_penstock_expires_at_ns"  # exact; a function that changes letters need not know of it
+_EXACT_EXPIRY = f"""CASE
+    WHEN expires_at <=> timestamp_micros(div({_EXPIRY}, 1000)) THEN {_EXPIRY}
+    WHEN expires_at IS NOT NULL THEN coalesce(
+        try_multiply(unix_micros(expires_at), 1000L),
+        raise_error('an expires_at is not between 1970 and 2262'))
+    END"""
+_COLUMNS = (
+    *("state", "seq", "id", "timestamp", *_COPIED, "expires_at_ns"),
+    *("attempts", "reason", "last_failure"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,7 @@ def redrive(
     options = {**target.options(), "table": "state", "group": group, "columns": ",".join(_COLUMNS)}
     state = spark.read.format("penstock").options(**options).load()
     dead = state.where("state = 'dead'").drop("state")
+    dead = dead.withColumnRenamed("expires_at_ns", _EXPIRY)
     selected = dead if where is None else dead.where(where)
     failed = f.expr("unix_micros(last_failure)")
     letters = selected.select("id", "attempts", failed).orderBy("id").collect()
@@ -91,4 +102,7 @@ def _changed(frame: DataFrame, transform: Callable[[DataFrame], DataFrame] | str
         made = transform(frame)
         if not isinstance(made, DataFrame):
             raise InvalidInput("transform must return a DataFrame")
-    return made.select(*[name for name in _COPIED if name in made.columns])
+    if "expires_at" in made.columns and _EXPIRY in made.columns:
+        made = made.withColumn("expires_at_ns", f.expr(_EXACT_EXPIRY)).drop("expires_at")
+    copied = (*_COPIED, "expires_at_ns")
+    return made.select(*[name for name in copied if name in made.columns])

@@ -328,8 +328,8 @@ def _messages(frame: DataFrame, time_header: str | None, *, is_sorted: bool) -> 
         f.col("priority").cast("int").alias("priority"),
         "key",
         "headers",
-        f.expr("timestamp_micros(div(deliver_at_ns, 1000))").alias("deliver_at"),
-        f.expr("timestamp_micros(div(expires_at_ns, 1000))").alias("expires_at"),
+        "deliver_at_ns",
+        "expires_at_ns",
         "content_type",
         f.expr(_MAX_ATTEMPTS).alias("max_attempts"),
     )

@@ -1,6 +1,6 @@
 """Stream: copy a queue to files, a table, the console or another queue; or any stream to them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,8 +12,9 @@ from penstock.checking import check_choice, check_number, is_url
 from penstock.errors import InvalidInput
 from penstock.spark.delta_stream import DeltaTarget
 from penstock.spark.iceberg_stream import IcebergTarget
+from penstock.spark.jobs.queries import name_query
 from penstock.spark.sessions import archive_secrets
-from penstock.spark.sink_rows import SINK_COLUMNS
+from penstock.spark.sink_rows import EXACT_TIMES, SINK_COLUMNS
 from penstock.spark.table_sink import (
     NAME,
     TableSink,
@@ -86,19 +87,19 @@ def stream(
         frame = source
     else:
         reader = spark.readStream.format("penstock").options(**location_options(source, queue))
-        columns = ",".join(("seq", "timestamp", *SINK_COLUMNS))
-        reader = reader.option("startingOffsets", "earliest").option("columns", columns)
+        columns = ["seq", "timestamp", *_copied(SINK_COLUMNS, exact=to == "queue")]
+        reader = reader.option("startingOffsets", "earliest").option("columns", ",".join(columns))
         reader = reader.options(**archive_secrets((options or {}).get("archive")))
         frame = reader.options(**(options or {})).load()
     if not frame.isStreaming:
         raise InvalidInput("the source is a batch: use spark.readStream, or the sink's batch write")
     if to == "queue":
-        frame = frame.select(*[name for name in SINK_COLUMNS if name in frame.columns])
+        frame = frame.select(*_copied(frame.columns, exact=True))
     sent = with_plan_time(frame) if to in ("delta", "iceberg") else frame
     writer = sent.writeStream.option("checkpointLocation", checkpoint)
     # Two streams of a queue are two readers of it in the published lag.
     named = target if to in ("queue", "iceberg") else place_of(target).shown
-    writer = writer.queryName(f"penstock to {to} {named}")
+    writer = writer.queryName(name_query(spark, f"penstock to {to} {named}", checkpoint))
     if to == "queue":
         writer = writer.format("penstock").options(**location_options(target, target_queue))
     elif to == "parquet":
@@ -113,3 +114,11 @@ def stream(
     if once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{interval_s} seconds").start()
+
+
+def _copied(columns: Iterable[str], *, exact: bool) -> list[str]:
+    """Return the columns that are copied to a queue. Each time is there in one of its two forms."""
+    found = [name for name in SINK_COLUMNS if name in set(columns)]
+    if not exact:
+        return [name for name in found if name not in EXACT_TIMES]
+    return [name for name in found if f"{name}_ns" not in found]
