@@ -8,7 +8,7 @@ TLS and for proxies; for plain HTTP there are the quicker ones of `direct_transp
 import asyncio
 import os
 import ssl
-from threading import Condition, Lock
+from threading import Condition
 from types import ModuleType
 from typing import Any, Protocol, cast
 
@@ -19,6 +19,7 @@ from penstock.client.request import CONTEXT_HEADERS, Asked, Request, T
 from penstock.client.request_retries import Attempts, Done, Retry
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LedgerClosed, PenstockError
+from penstock.locks import Lock
 from penstock.model import NS
 from penstock.queue.binding import finish
 from penstock.queue.metrics import Histogram
