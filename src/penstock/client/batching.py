@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Event, Lock
+from threading import Event
 from typing import Generic, Protocol, TypeVar
 
 from penstock.checking import check_number, check_whole
 from penstock.errors import PenstockError, Unavailable
+from penstock.locks import Lock
 from penstock.model import NewMessage, Published
 
 _Future = Future[Published] | asyncio.Future[Published]

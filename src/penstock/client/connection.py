@@ -4,7 +4,6 @@
 `direct_transport` for plain HTTP, `library_transport` for TLS and proxies.
 """
 
-from threading import Lock
 from typing import Any, Protocol, cast
 
 from penstock.client.callers import Callers, Tasks, Threads
@@ -16,6 +15,7 @@ from penstock.client.request import Asked, Request, T
 from penstock.client.request_retries import Attempts, Done, Retry
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LedgerClosed
+from penstock.locks import Lock
 from penstock.queue.binding import finish
 from penstock.queue.metrics import Histogram
 

@@ -6,9 +6,9 @@ The system allows 107 bytes for the address of a Unix socket. The path of an ope
 
 import os
 import socket
-from threading import Lock
 
 from penstock.errors import InvalidInput
+from penstock.locks import Lock
 
 MAX_BYTES = 107  # of `sun_path` on Linux, without the NUL at its end
 _MAX_DIRECTORIES = 1000  # each is an open file

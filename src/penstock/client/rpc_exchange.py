@@ -4,7 +4,6 @@ The rules of retries are those of HTTP, see `request_retries`.
 """
 
 import os
-from threading import Lock
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -26,6 +25,7 @@ from penstock.errors import (
     TooManyRequests,
     Unavailable,
 )
+from penstock.locks import Lock
 from penstock.extras import requires_extra
 
 with requires_extra("grpc", "a queue at grpc://"):

@@ -5,7 +5,6 @@ The ledger knows files, not queues: the layer above decides what an entry or an 
 
 from collections.abc import Callable
 from dataclasses import replace
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from penstock.checking import check_local
@@ -43,6 +42,7 @@ from penstock.ledger.segment_header import EVENTS, MESSAGES, segment_name
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.snapshots import Snapshot, Snapshots
 from penstock.ledger.space import Space
+from penstock.locks import RLock
 
 if TYPE_CHECKING:
     import asyncio

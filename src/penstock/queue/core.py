@@ -15,7 +15,7 @@ import logging
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Condition, RLock
+from threading import Condition
 from typing import Any
 
 from penstock.clock import Clock, SteadyClock
@@ -30,6 +30,7 @@ from penstock.errors import (
 )
 from penstock.ledger import Ledger, read_entry
 from penstock.ledger.files import watch_fork
+from penstock.locks import RLock
 from penstock.model import MAIN_GROUP_NAME, NS, Message
 from penstock.names import check_name
 from penstock.queue.after import id_text
@@ -651,7 +652,7 @@ class Change:
     steps. The log is then right, and memory may be half changed. So `Change` marks the state as
     torn on the way in and as whole on the way out, and folds a torn state from the log before
     anything else happens. Nothing is saved from a torn state. Both halves of the `with` matter:
-    the lock is a C object, so that no interrupt falls between taking it and the block.
+    the lock is one that no interrupt leaves acquired (`penstock.locks`).
     """
 
     def __init__(self, core: QueueCore) -> None:

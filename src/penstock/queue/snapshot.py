@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from itertools import chain, repeat
 from operator import attrgetter
 from queue import SimpleQueue
-from threading import Lock
 from typing import Any
 
 from penstock.background_thread import BackgroundThread
 from penstock.errors import BadEntry, LedgerError, NewerVersion
+from penstock.locks import Lock
 from penstock.queue.delivery import Delivery, Lease, State
 from penstock.queue.dependencies import Failure, Wait
 from penstock.queue.events import MAIN_GROUP, EventType

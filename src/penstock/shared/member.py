@@ -10,7 +10,7 @@ import os
 import select
 import socket
 import struct
-from threading import Condition, Lock, Thread
+from threading import Condition, Thread
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from penstock.client.long_paths import connect_unix
 from penstock.clock import SystemClock
 from penstock.errors import LedgerClosed, LedgerError, PenstockError
 from penstock.ledger.files import as_passing_error, watch_fork
+from penstock.locks import Lock
 from penstock.model import NS
 from penstock.shared.holder import Holder
 from penstock.shared.inherited import replace

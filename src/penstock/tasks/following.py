@@ -16,11 +16,11 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from penstock.codec import parse_id
 from penstock.errors import NoSuchMessage, NoSuchQueue, PenstockError
+from penstock.locks import Lock
 from penstock.model import LeasedMessage
 from penstock.operations import Ending, GetEndings, ListAwaited, Resolve
 from penstock.queue.events import Outcome

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Self, cast
 
 from penstock.checking import check_whole
 from penstock.errors import InvalidInput, PenstockError, ReceiptInvalid
+from penstock.locks import Lock
 from penstock.model import LeasedMessage
 from penstock.queue.facade import AnyQueue
 from penstock.tasks.places import max_attempts_of

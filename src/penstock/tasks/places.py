@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import fields
 from os import PathLike, fspath
 from pathlib import Path
-from threading import Lock
 from typing import Any, Protocol
 
 import penstock
@@ -19,6 +18,7 @@ from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.json_files import MANIFEST_NAME
 from penstock.ledger.queue_directory import is_made
+from penstock.locks import Lock
 from penstock.names import BROKER_DIRECTORY, directory_of, name_of_directory
 from penstock.queue.facade import AnyQueue
 from penstock.queue.queue import Queue, open_queue

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
@@ -11,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
+import penstock
 from penstock.server.dashboard import drawing, formatting
 from penstock.server.dashboard.visit import Visit
 
@@ -47,7 +47,7 @@ def environment() -> Environment:
         moment=_moment,
         sparkline=drawing.sparkline,
         static=static_path,
-        version=version("penstock"),
+        version=penstock.__version__,
     )
     made.globals["ui"] = made.get_template("ui.html").module
     return made
