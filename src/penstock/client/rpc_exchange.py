@@ -25,8 +25,8 @@ from penstock.errors import (
     TooManyRequests,
     Unavailable,
 )
-from penstock.locks import Lock
 from penstock.extras import requires_extra
+from penstock.locks import Lock
 
 with requires_extra("grpc", "a queue at grpc://"):
     import grpc
