@@ -4,7 +4,7 @@ Priority comes first, as in any queue. Within a priority the tenants take turns:
 that was served least recently. So a tenant with a million messages has one turn in a round, and one
 that asks for less than its share is next at once, however many others have a backlog.
 
-A message counts as if it had been ready for `_HEAD_START_NS` already: a tenant that was last served
+A message counts as if it had been ready for `HEAD_START_NS` already: a tenant that was last served
 before that, or never, is behind those that have waited longer. So many new tenants with a message
 each delay the others for that time, and no longer. Within a tenant the order is as ever: due time,
 then seq. Messages without tenant are one tenant of their own.
@@ -25,77 +25,15 @@ from itertools import chain, islice
 from typing import Any
 
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
-from penstock.model import NS
 from penstock.queue.limits import Gate, Limits
 from penstock.queue.runs import as_runs
 from penstock.queue.schedule import Timetable
 from penstock.queue.tenants import Seqs, TenantColumn, packed, unpacked
+from penstock.queue.turns import HEAD_START_NS, Entry, Tenant, TimeOf, Turn, rotated
 
-TimeOf = Callable[[int], int]  # seq -> nanoseconds
 NO_TENANT = b""
-_HEAD_START_NS = 5 * NS
 _SPARE_TENANTS = 10_000  # without messages, that are remembered
 _SPARE_ENTRIES = 1024
-
-
-class Tenant:
-    """A tenant that has messages, or had some lately."""
-
-    __slots__ = ("count", "gate", "is_delayed", "name", "number", "turns")
-
-    def __init__(self, number: int, name: bytes, gate: Gate) -> None:
-        self.number = number
-        self.name = name
-        self.gate = gate
-        self.count = 0  # messages that are not settled
-        self.turns: dict[int, Turn] = {}  # by priority
-        self.is_delayed = False  # is among those that wait for the rate
-
-    def __str__(self) -> str:
-        return f"tenant {self.name.decode()!r}" if self.name else "no tenant"
-
-
-class Turn:
-    """The ready messages of one tenant at one priority, and when one was last served."""
-
-    __slots__ = (
-        "due",
-        "entry",
-        "fresh",
-        "is_covered",
-        "priority",
-        "served_no",
-        "served_ns",
-        "tenant",
-    )
-
-    def __init__(self, tenant: Tenant, priority: int) -> None:
-        self.tenant = tenant
-        self.priority = priority
-        self.fresh = Seqs()  # never delayed: due when they were published
-        self.due = Timetable()  # all others
-        self.served_ns = 0
-        self.served_no = 0  # tells services at the same time apart
-        self.entry: _Entry | None = None  # in the heap of its priority
-        self.is_covered = False  # its messages were ready when it was last served
-
-    def __len__(self) -> int:
-        return len(self.fresh) + len(self.due)
-
-    def ahead(self, published_ns: TimeOf, *, is_timed: bool) -> Iterator[tuple[int, int]]:
-        """Yield (since when it is ready, seq), in order. The time is 0 if it is not asked for."""
-        if not self.due:
-            if is_timed:
-                return ((published_ns(seq), seq) for seq in self.fresh)
-            return ((0, seq) for seq in self.fresh)
-        if self.fresh.first is None:
-            return iter(self.due)
-        return merge(((published_ns(seq), seq) for seq in self.fresh), self.due)
-
-
-# Its place in the order, number of its last service, seq of its next message, itself, and since
-# when it waits for its turn.
-_Entry = tuple[int, int, int, Turn, int]
 
 
 class FairShare:
@@ -110,7 +48,7 @@ class FairShare:
         self._numbers: dict[bytes, int] = {NO_TENANT: 0}
         self._free: list[int] = []  # numbers of forgotten tenants
         self._sweep_at = _SPARE_TENANTS
-        self._heaps: list[list[_Entry]] = [[] for _ in range(MAX_PRIORITY + 1)]
+        self._heaps: list[list[Entry]] = [[] for _ in range(MAX_PRIORITY + 1)]
         self._unplaced: dict[Turn, None] = {}  # to be put into the heaps
         self._delayed: list[tuple[int, int, Tenant]] = []  # heap: when the rate lets them go
         self._served_no = 0
@@ -148,7 +86,7 @@ class FairShare:
     def _sweep(self) -> None:
         """Forget tenants without messages that were not served lately, and whose rate has
         recovered: nothing is lost with them."""
-        lately_ns = self._latest_ns - _HEAD_START_NS if self._rotates else self._latest_ns
+        lately_ns = self._latest_ns - HEAD_START_NS if self._rotates else self._latest_ns
         for number, one in list(self._tenants.items()):
             if (
                 number
@@ -288,7 +226,7 @@ class FairShare:
         priorities).
         """
         self._place(published_ns, now_ns)
-        best: _Entry | None = None
+        best: Entry | None = None
         best_key: tuple[int, int, int] = (0, 0, 0)
         for priority in range(MAX_PRIORITY, -1, -1):
             entry = self._top(self._heaps[priority], now_ns) if self._heaps[priority] else None
@@ -322,13 +260,13 @@ class FairShare:
         self._place(published_ns, now_ns)
         # `_top` removes what is not valid from the heaps, so that it is not copied each time.
         heaps = [(n, heap[:]) for n, heap in enumerate(self._heaps) if self._top(heap, now_ns)]
-        entries: dict[Turn, _Entry | None] = {}  # of turns that were served
+        entries: dict[Turn, Entry | None] = {}  # of turns that were served
         gates: dict[Tenant, Gate] = {}
         ahead: dict[Turn, Iterator[tuple[int, int]]] = {}
         coming: dict[Turn, int] = {}
         served_no = self._served_no
         while True:
-            best: tuple[tuple[int, int, int], list[_Entry]] | None = None
+            best: tuple[tuple[int, int, int], list[Entry]] | None = None
             for priority, heap in reversed(heaps):
                 while heap:
                     turn = heap[0][3]
@@ -356,7 +294,7 @@ class FairShare:
                     if self._rotates:
                         served_ns = now_ns if last_no > self._served_no else turn.served_ns
                         since_ns = since_ns or published_ns(coming[turn])
-                        entry = _rotated(since_ns, served_ns, last_no, coming[turn], turn)
+                        entry = rotated(since_ns, served_ns, last_no, coming[turn], turn)
                     entries[turn] = entry
                     heappush(heap, entry)
                 continue
@@ -403,7 +341,7 @@ class FairShare:
             else:
                 since_ns, seq = next(turn.ahead(published_ns, is_timed=True))
                 if self._rotates:
-                    entry = _rotated(since_ns, turn.served_ns, turn.served_no, seq, turn)
+                    entry = rotated(since_ns, turn.served_ns, turn.served_no, seq, turn)
                 else:
                     entry = (since_ns, 0, seq, turn, since_ns)
             turn.entry = entry
@@ -414,7 +352,7 @@ class FairShare:
             heappush(heap, entry)
         self._unplaced.clear()
 
-    def _top(self, heap: list[_Entry], now_ns: int) -> _Entry | None:
+    def _top(self, heap: list[Entry], now_ns: int) -> Entry | None:
         """Return the first entry whose tenant may be served."""
         while heap:
             entry = heap[0]
@@ -527,12 +465,6 @@ class FairShare:
                 raise ValueError("the tenants are not rising")
             last = seq
             self.join(seq, tenants[number].name)
-
-
-def _rotated(since_ns: int, served_ns: int, served_no: int, seq: int, turn: Turn) -> _Entry:
-    """Return the entry of a turn whose next message has been ready since a time."""
-    place_ns = max(since_ns - _HEAD_START_NS, served_ns)
-    return place_ns, served_no, seq, turn, max(since_ns, served_ns)
 
 
 def _key(priority: int, since_ns: int, now_ns: int, level_ns: int) -> tuple[int, int, int]:
