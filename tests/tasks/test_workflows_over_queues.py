@@ -187,7 +187,7 @@ def steps_of(flows: Flows) -> Workflow:
 def test_steps_of_a_publisher_that_died_do_not_run_until_another_completes_them(
     flows: Flows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for queue, call in (("sums", "publish"), ("mail", "publish"), ("mail", "sync")):
+    for queue, call in (("sums", "publish"), ("mail", "publish"), ("mail", "sync"), ("web", "run")):
         flow_id = f"order-{queue}-{call}"
         with monkeypatch.context() as patch, pytest.raises(_Died):
             die_at(flows, patch, queue, call)
@@ -227,7 +227,7 @@ def test_steps_that_never_ran_are_cancelled_in_time_and_leave_nothing(
     local: Flows, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ) -> None:
     with monkeypatch.context() as patch, pytest.raises(_Died):
-        die_at(local, patch, "mail", "sync")
+        die_at(local, patch, "web", "run")  # that is, when the gate would be opened
         flow = steps_of(local)
         flow.enqueue(id="order-7")
     ids = {step.queue: step.id for step in local.tasks.workflow("order-7", queue="web").steps()}
@@ -353,3 +353,24 @@ def test_a_drawing_names_the_queues(local: Flows) -> None:
         "ready    1 fetch  fetch in web",
         "blocked  2 total  total in sums  after 1 fetch",
     ]
+
+
+def test_steps_that_no_process_told_about_are_found_by_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker dies after an ack, or the command line settles a step."""
+    monkeypatch.setattr("penstock.tasks.following.LOOK_EVERY_S", 0.01)
+    with Tasks(tmp_path, shared=False) as tasks:
+        flows = Flows(tasks, uses_worker=True)
+        run = chain(flows.note.s("a"), flows.send.si(1), flows.note.si("b")).enqueue()
+        tasks.queue("web").dequeue()
+        assert tasks.queue("mail").state(run.job("2 send").id) == "blocked"
+        with worker_thread(tasks):  # a look when it starts
+            assert run.result(wait_s=WAIT_S) == "b"
+            again = chain(flows.send.s(1), flows.note.si("c")).enqueue()
+            assert again.result(wait_s=WAIT_S) == "c"
+            tasks.queue("mail").pause()
+            last = chain(flows.send.s(1), flows.note.si("d")).enqueue()
+            tasks.queue("mail").cancel(last.job("1 send").id)  # and one while it works
+            with pytest.raises(JobFailed, match="which is cancelled"):
+                last.result(wait_s=WAIT_S)

@@ -30,8 +30,11 @@ def get_endings(queue: Behaviours, operation: GetEndings) -> list[Ending]:
 def _ending(core: QueueCore, id_: str, *, check: bool) -> Ending:
     milliseconds, identity, seq = codec.parse_id(id_)
     main = core.main
-    if identity != core.identity or not 0 < seq < core.ledger.messages.next_seq:
+    is_there = 0 < seq < core.ledger.messages.next_seq
+    if identity != core.identity or (check and not is_there):
         raise NoSuchMessage(f"after names {id_}, which was never published")
+    if not is_there:  # it was, or it would not be named: the power failed before it was on disk
+        return Ending(id_, Outcome.GONE, "lost")
     if check:
         core.check_published(id_, seq, milliseconds)
     if not main.is_settled(seq):

@@ -5,7 +5,7 @@ are behind a gate (`queue/gate.py`):
 
 1. One write to the home queue, that of the first step: the plan of the workflow, and a closed gate.
 2. The steps, each `after` the gate and the steps before it. A step can only name messages that
-   are published, so a batch has all steps of a queue whose predecessors are published or in it.
+   are on disk, so a batch has all steps of a queue whose predecessors are on disk or in it.
 3. When all of them are on disk: one write that opens the gate.
 
 A publisher that dies before the last write leaves steps that never run; they are cancelled with
@@ -81,9 +81,7 @@ def publish_workflow(tasks: "Tasks", flow: str, steps: Sequence[StepCall], keep_
                 f"queue={steps[0].queue!r}).cancel()"
             )
     nodes = _with_relays(flow, steps, messages)
-    _publish_nodes(tasks, nodes, gate.id)
-    for name in sorted({step.queue for step in steps} - {steps[0].queue}):
-        tasks.queue(name).sync()  # else a loss of power could leave the gate open without them
+    _publish_nodes(tasks, nodes, gate.id, steps[0].queue)
     if not home.run(OpenGate(gate.id)):
         raise InvalidInput(
             f"workflow {flow!r} was cancelled, or its time was over, before it was published as a "
@@ -242,9 +240,18 @@ def _with_relays(
     return nodes
 
 
-def _publish_nodes(tasks: "Tasks", nodes: Sequence[_Node], gate: str) -> None:
+def _publish_nodes(tasks: "Tasks", nodes: Sequence[_Node], gate: str, home: str) -> None:
+    """Publish messages. All but those of the home queue are on disk when it returns.
+
+    A message names others only when they are on disk: if the power fails, it never names one that
+    is lost.
+    """
     ids: list[str] = [""] * len(nodes)
+    unsynced = {home}
     for queue, numbers in in_batches([node.queue for node in nodes], [n.before for n in nodes]):
+        for name in sorted(unsynced - {queue}):
+            tasks.queue(name).sync()
+        unsynced &= {queue}
         index = {number: position for position, number in enumerate(numbers)}
         batch = [
             replace(
@@ -259,6 +266,9 @@ def _publish_nodes(tasks: "Tasks", nodes: Sequence[_Node], gate: str) -> None:
         ]
         for number, published in zip(numbers, tasks.queue(queue).publish(batch), strict=True):
             ids[number] = published.id
+        unsynced.add(queue)
+    for name in sorted(unsynced - {home}):
+        tasks.queue(name).sync()
 
 
 def in_batches(
