@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -19,7 +20,8 @@ from pyspark.sql.streaming.datasource import (
 
 import penstock
 import penstock.arrow
-from penstock.archive import ArchiveError, ArchiveManifest, archive_at
+from penstock.archive import ArchivedFile, ArchiveError, ArchiveManifest, archive_at
+from penstock.archive.keeping import merge, merges_of, replace_merged
 from penstock.arrow.locations import Directory
 from penstock.arrow.logs import watcher_of
 from penstock.arrow.segments import LogView
@@ -28,6 +30,7 @@ from penstock.errors import InvalidInput
 from penstock.spark import DataLoss, read
 from penstock.spark.jobs import archive as archive_job
 from penstock.spark.jobs import check_restore
+from penstock.spark.jobs.archive import archive_schema
 from penstock.spark.stream_reader import StreamReader
 from tests.server.running import RunningServer
 from tests.spark.in_process import as_rows, rows, source
@@ -70,9 +73,9 @@ def view_of(path: Path) -> LogView:
     return watcher_of(Directory(str(path)).queues()[0], "messages").view()
 
 
-def empty(path: Path) -> None:
+def empty(path: Path, clock: ManualClock | None = None) -> None:
     """Be done with all messages, and give the space of sealed segments back."""
-    with open_small(path) as queue:
+    with open_small(path, clock) as queue:
         queue.purge()
         queue.compact()
 
@@ -213,7 +216,8 @@ def test_an_archive_goes_on_behind_a_gap_if_asked_and_readers_name_it(
     check_restore(str(target), queue=QUEUE, fail_on_data_loss=False)
 
 
-def test_times_in_a_gap(data: Path, orders: Path, target: Path) -> None:
+@pytest.mark.parametrize("merged", ["nothing", "between gaps", "over gaps"])
+def test_times_in_a_gap(data: Path, orders: Path, target: Path, merged: str) -> None:
     """A range that begins in a gap has what follows; one that ends there, or later, is loss."""
     clock = ManualClock(now_s=1_700_000_000)
 
@@ -223,37 +227,69 @@ def test_times_in_a_gap(data: Path, orders: Path, target: Path) -> None:
                 clock.advance(1)
                 queue.enqueue(b"x" * 100)
 
-    def at(seq: int) -> datetime:
+    def at(seq: float) -> datetime:
         return datetime.fromtimestamp(1_700_000_000 + seq, UTC)
 
-    publish(400)
+    publish(200)
     archive(data, target, queue=QUEUE)
-    publish(200)
-    empty(orders)
-    publish(200)
-    archive(data, target, queue=QUEUE, accept_gap=True)
-    empty(orders)
-    ((first, after),) = ((gap.first_seq, gap.end_seq) for gap in manifest_of(target).gaps)
-    inside = at((first + after) // 2)
+    for _ in range(2):
+        publish(100)
+        empty(orders, clock)
+        publish(100)
+        archive(data, target, queue=QUEUE, accept_gap=True)
+        empty(orders, clock)
+    gaps = [(gap.first_seq, gap.end_seq) for gap in manifest_of(target).gaps]
+    there = {seq for file in manifest_of(target).files for seq in seqs_of(file)}
+    there |= set(range(manifest_of(target).next_seq, 601))
+    assert len(gaps) == 2
+    if merged != "nothing":
+        compact(target, over_gaps=merged == "over gaps")
+        assert len(manifest_of(target).files) == (1 if merged == "over gaps" else 3)
 
-    def live(**options: Any) -> list[int]:
+    def live(since: datetime | None, until: datetime | None) -> list[int]:
+        options = {"since": since, "until": until, "columns": "seq"}
         found: list[int] = penstock.arrow.read(orders, **options).read_all()["seq"].to_pylist()
         return found
 
-    def both(**options: Any) -> list[int]:
-        check_restore(str(target), queue=QUEUE, **options)
-        return live(**options)
+    def restored(since: datetime | None, until: datetime | None) -> list[int]:
+        check_restore(str(target), queue=QUEUE, since=since, until=until)
+        return sorted(seq for seq in there if is_in(seq, since, until))
 
-    for since in (at(first), inside, at(after)):
-        assert both(since=since) == list(range(after, 801))
-    assert both(until=at(first - 1)) == list(range(1, first - 1))
-    assert both(since=at(first), until=inside) == []
-    for until in (at(first), inside, at(after), at(after + 9)):
-        lost = f"seq {first} to {after - 1} .*were requested"
-        with pytest.raises(DataLoss, match=lost):
-            live(until=until)
-        with pytest.raises(DataLoss, match=lost):
-            check_restore(str(target), queue=QUEUE, until=until)
+    def is_in(seq: int, since: datetime | None, until: datetime | None) -> bool:
+        return (since is None or at(seq) >= since) and (until is None or at(seq) < until)
+
+    edges = {1.0, 30.5, 600.5, 601.0}
+    for first, after in gaps:
+        edges |= {first - 20.5, first - 1.0, first - 0.5, float(first), (first + after) / 2}
+        edges |= {after - 1.0, after - 0.5, float(after), after + 0.5, after + 20.5}
+    moments = [None, *map(at, sorted(edges)), None]
+    for number, since in enumerate(moments[:-1]):
+        for until in moments[number + 1 :]:
+            lost = [
+                (first, after)
+                for first, after in gaps
+                if is_in(first - 1, since, None) and (until is None or until > at(first - 1))
+            ]
+            for found_in in (live, restored):
+                if lost:
+                    said = f"seq {lost[0][0]} to {lost[0][1] - 1} .*were requested"
+                    with pytest.raises(DataLoss, match=said):
+                        found_in(since, until)
+                else:
+                    wanted = sorted(seq for seq in there if is_in(seq, since, until))
+                    assert found_in(since, until) == wanted
+
+
+def seqs_of(file: ArchivedFile) -> range:
+    return range(file.first_seq, file.last_seq + 1)
+
+
+def compact(target: Path, *, over_gaps: bool) -> None:
+    """Compact an archive as the job does, or as it did when it merged files over gaps."""
+    archive, manifest = archive_at(str(target)), manifest_of(target)
+    for one in merges_of(replace(manifest, gaps=[]) if over_gaps else manifest, 1 << 30):
+        replace_merged(manifest, one, merge(archive.store, one, archive_schema()), 0)
+    archive.commit(manifest)
 
 
 def manifest_of(target: Path) -> ArchiveManifest:

@@ -43,20 +43,28 @@ class Excess:
 
 
 def merges_of(manifest: ArchiveManifest, file_bytes: int) -> list[Merge]:
-    """Return which neighbouring files of one day to merge, so that none exceeds `file_bytes`."""
+    """Return which neighbouring files of one day to merge, so that none exceeds `file_bytes`.
+
+    None is merged over a gap: readers know from the times of its neighbours what is lost.
+    """
     merges = []
-    for run in _runs(manifest.files, file_bytes):
+    ends = sorted(gap.end_seq for gap in manifest.gaps)
+    for run in _runs(manifest.files, file_bytes, ends):
         first = run[0]
         name = file_name(manifest.queue, first.first_seq, secrets.token_hex(4))
         merges.append(Merge(manifest.queue, tuple(run), f"{first.path.rpartition('/')[0]}/{name}"))
     return merges
 
 
-def _runs(files: Sequence[ArchivedFile], file_bytes: int) -> Iterator[list[ArchivedFile]]:
+def _runs(
+    files: Sequence[ArchivedFile], file_bytes: int, gap_ends: Sequence[int]
+) -> Iterator[list[ArchivedFile]]:
     run: list[ArchivedFile] = []
     size = 0
     for file in sorted(files, key=lambda one: one.first_seq):
-        if run and (file.date != run[0].date or size + file.size_bytes > file_bytes):
+        follows_gap = run and any(run[-1].last_seq < end <= file.first_seq for end in gap_ends)
+        is_full = size + file.size_bytes > file_bytes
+        if run and (follows_gap or is_full or file.date != run[0].date):
             if len(run) > 1:
                 yield run
             run, size = [], 0

@@ -147,8 +147,8 @@ def _report_loss(
     if first_seq is not None:
         end = manifest.first_seq if end_seq is None else min(end_seq, manifest.first_seq)
         lost.append((max(first_seq, 1), end))
-    if wanted.files() or wanted.times_ns == (None, None):
-        lost += manifest.gaps_between(*_seqs_of(wanted))
+    gaps = manifest.gaps_between(wanted.first_seq, wanted.end_seq)
+    lost += [gap for gap in gaps if _is_requested(wanted, gap[0])]
     for first, end in lost:
         if first >= end:
             continue
@@ -165,19 +165,34 @@ def _report_loss(
         log.warning("%s; skipped (fail_on_data_loss=False)", sentence)
 
 
-def _seqs_of(wanted: ArchivedRange) -> tuple[int, int]:
-    """Return the seqs of a range, narrowed by its times as far as the manifest knows them."""
-    files = sorted(wanted.files(), key=lambda file: file.first_seq)
-    first, end = wanted.first_seq, wanted.end_seq
-    if files and wanted.since is not None:
-        first = max(first, files[0].first_seq)
-    if files and wanted.until is not None:
-        last = files[-1]
-        behind = [one.first_seq for one in wanted.manifest.files if one.first_seq > last.last_seq]
-        # All of the last file is before that time, so a gap behind it may be too.
-        is_whole = last.last_ns < nanoseconds(wanted.until)
-        end = min([end, *behind]) if is_whole else min(end, last.last_seq + 1)
-    return first, end
+def _is_requested(wanted: ArchivedRange, gap_seq: int) -> bool:
+    """Return whether the times of a range include the gap that has a seq.
+
+    The times of messages in a gap are not known. They count as right after the message before it:
+    the range includes the gap if it includes that message and goes on after it.
+    """
+    since_ns, until_ns = wanted.times_ns
+    if since_ns is None and until_ns is None:
+        return True
+    before_ns = _time_before(wanted, gap_seq)
+    if before_ns is None:
+        return since_ns is None
+    is_begun = since_ns is None or since_ns <= before_ns
+    return is_begun and (until_ns is None or until_ns > before_ns)
+
+
+def _time_before(wanted: ArchivedRange, seq: int) -> int | None:
+    """Return the time of the last archived message before a seq; None if there is none."""
+    files = [file for file in wanted.manifest.files if file.first_seq < seq]
+    if not files:
+        return None
+    last = max(files, key=lambda file: file.first_seq)
+    if last.last_seq < seq:
+        return last.last_ns
+    # An earlier version merged files over the gap.
+    schema = pa.schema([("seq", pa.int64()), ("timestamp_ns", pa.int64())])
+    batches = list(read_range(wanted.archive.store, last, schema, (last.first_seq, seq)))
+    return int(batches[-1]["timestamp_ns"][-1].as_py())
 
 
 def archived(
