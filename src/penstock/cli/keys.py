@@ -70,7 +70,11 @@ def create_key(
     label: Annotated[str, option("What the key is for.", "--label", "-l")] = "",
     verb: Annotated[
         list[VerbName] | None,
-        option("What the key may do; may be repeated. Default: all.", "--verb", "-v"),
+        option(
+            "What the key may do: publish, consume, manage or read; may be repeated. Default: all.",
+            *("--verb", "-v"),
+            metavar="VERB",
+        ),
     ] = None,
     namespace: Annotated[
         list[str] | None,

@@ -121,6 +121,11 @@ def archive(
             f"{number(result.files, 'file')} ({size(result.size_bytes)}); the archive ends at "
             f"seq {number(result.next_seq - 1)}."
         )
+        if not result.files:
+            print_text(
+                "Nothing new was sealed. A segment is sealed when it is full (segment_bytes) or "
+                "old enough (segment_age_s)."
+            )
         if result.lost:
             print_text(
                 f"{printable(result.queue)}: {number(result.lost, 'message')} had been removed "
