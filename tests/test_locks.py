@@ -81,9 +81,10 @@ def test_why_locks_are_guarded(signal_comes: Callable[[], int]) -> None:
     class Plain:
         __slots__ = ("__enter__", "__exit__")
 
-    inner, lock = Lock(), Plain()
-    lock.__enter__ = in_one_call(inner.acquire, signal_comes)  # type: ignore[method-assign]
-    lock.__exit__ = inner.__exit__  # type: ignore[method-assign]
+    inner = Lock()
+    lock: Any = Plain()
+    lock.__enter__ = in_one_call(inner.acquire, signal_comes)
+    lock.__exit__ = inner.__exit__
     with pytest.raises(Interrupted):
         enter(lock)
     assert inner.locked() == (sys.version_info >= (3, 14))
