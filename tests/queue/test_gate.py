@@ -171,3 +171,12 @@ def test_what_is_no_gate_is_refused_and_nothing_is_published(queue: Queue) -> No
 
 def gate_id(like: str) -> str:
     return like[:-1] + "7"
+
+
+def test_a_lost_message_counts_as_gone(queue: Queue) -> None:
+    """The power failed before it was on disk, and the queue that names it kept the name."""
+    first = queue.enqueue("first")
+    (known, lost) = queue.run(GetEndings([first, gate_id(first)]))
+    assert (known.outcome, lost.outcome, lost.how) == (Outcome.WAITING, Outcome.GONE, "lost")
+    with pytest.raises(NoSuchMessage):
+        queue.run(GetEndings([gate_id(first)], check=True))

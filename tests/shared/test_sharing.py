@@ -227,6 +227,30 @@ def test_options_of_a_client_and_a_collector_apply(tmp_path: Path) -> None:
 # -- several queues --------------------------------------------------------------------------------
 
 
+def test_the_holder_follows_messages_of_other_queues_as_clients_do(tmp_path: Path) -> None:
+    with (
+        penstock.open(tmp_path, shared=True, queue="shop/first") as first,
+        penstock.open(tmp_path, shared=True, queue="shop/second") as second,
+    ):
+        for call in ("enqueue", "publish"):
+            second.enqueue("opens the queue in this process")
+            assert second.dequeue(wait_s=20) is not None
+            earlier = first.enqueue("1")
+            if call == "enqueue":
+                later = second.enqueue("2", after=[earlier])
+            else:
+                later = second.publish([NewMessage(payload="2", after=[earlier])])[0].id
+            assert first.dequeue(wait_s=20) is not None
+            found = second.dequeue(wait_s=20)
+            assert found is not None and found.id == later
+    with penstock.open(tmp_path / "one", shared=True) as alone:
+        alone.enqueue("opens the queue in this process")
+        assert alone.dequeue(wait_s=20) is not None
+        for _ in range(2):
+            with pytest.raises(PenstockError, match="of no queue here|another queue"):
+                alone.enqueue("2", after=[earlier])
+
+
 def test_a_directory_of_several_queues(tmp_path: Path) -> None:
     with (
         penstock.open(tmp_path / "data", shared=True, queue="mail") as mail,
