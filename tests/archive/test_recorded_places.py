@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.archive.places import place_of
+from penstock.archive.places import place_of, place_to_read
 
 
 def test_a_directory_is_noted_by_its_absolute_path(
@@ -32,6 +32,26 @@ def test_a_place_of_hadoop_stays_one() -> None:
         place = place_of(location)
         again = place_of(place.recorded)
         assert (again.kind, again.root) == ("hadoop", place.root)
+
+
+@pytest.mark.parametrize(
+    ("location", "kind", "root"),
+    [
+        ("hadoop+file:///mnt/a%20b c", "local", "/mnt/a%20b c"),  # Hadoop knows no escapes
+        ("hadoop+file:/mnt/archive/", "local", "/mnt/archive"),
+        ("hdfs://name:9000/archive", "hdfs", "/archive"),
+        ("hdfs:///archive", "hdfs", "/archive"),
+        ("viewfs://cluster/archive", "hdfs", "/archive"),
+        ("hadoop+s3a://bucket/a%20b c", "s3", "bucket/a%20b c"),
+        ("hadoop+gs://bucket/archive", "gs", "bucket/archive"),
+        ("hadoop+abfss://c@account.dfs.core.windows.net/archive", "abfs", "c/archive"),
+    ],
+)
+def test_places_of_hadoop_that_python_reads(location: str, kind: str, root: str) -> None:
+    found = place_to_read(location)
+    assert (found.kind, found.root) == (kind, root)
+    again = place_to_read(place_of(location).recorded)
+    assert (again.kind, again.root) == (kind, root)
 
 
 def test_given_variables_replace_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

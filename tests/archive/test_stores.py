@@ -208,7 +208,7 @@ def test_two_creations_at_once_are_decided_by_the_store(s3: S3Server) -> None:
         ("abfss://container/x", "names no storage account"),
         ("file://host/x", "not a file of this machine"),
         ("http://127.0.0.1:8080/shop/orders", "directory or an object store"),
-        ("hdfs://host/x", "needs Hadoop's file systems"),
+        ("oss://bucket/x", "needs Hadoop's file systems"),
         ("memory:", "is not a directory"),
     ],
 )

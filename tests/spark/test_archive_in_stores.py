@@ -18,6 +18,7 @@ from penstock.archive import (
 from penstock.archive.keeping import sweep
 from penstock.clock import ManualClock, SystemClock
 from penstock.errors import InvalidInput
+from penstock.spark import read
 from penstock.spark.archive_stores import archive_of
 from penstock.spark.jobs import (
     archive,
@@ -88,6 +89,11 @@ def test_archive_drop_restore_gives_the_same_messages(
         queue.compact()
     whole = live_and_archived(spark, str(orders), target).select("seq").collect()
     assert sorted(row.seq for row in whole) == list(range(1, 101))
+    # A read of the queue goes on into the archive; that of Hadoop is found by its record.
+    chosen = target if kind == "S3" else "auto"
+    one = read(spark, orders, columns="seq", archive=chosen).collect()
+    assert [row.seq for row in one] == list(range(1, 101))
+    assert rows(orders, columns=MESSAGE, archive=chosen) == before
     assert restore(spark, target, str(tmp_path / "restored")) == result.rows
     assert rows(tmp_path / "restored", columns=MESSAGE) == before[: result.rows]
     some = archived(spark, target, first_seq=20, end_seq=23).collect()

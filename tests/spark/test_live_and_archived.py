@@ -10,6 +10,7 @@ from shutil import move, rmtree
 from typing import Any
 
 import pytest
+from pyarrow import fs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -371,7 +372,7 @@ def test_a_queue_that_was_created_again_has_no_archive(
     [
         ({"table": "events", "archive": "/a"}, "the table is 'events'"),
         ({"decompress": "false", "archive": "/a"}, "decompress is false"),
-        ({"archive": "hdfs://host/archive"}, "Hadoop"),
+        ({"archive": "oss://bucket/archive"}, "Hadoop"),
         ({"archive": " "}, "is empty"),
     ],
 )
@@ -382,6 +383,39 @@ def test_archives_that_cannot_be_read_are_refused(
         pass
     with pytest.raises(InvalidInput, match=message):
         rows(orders, **options)
+
+
+@pytest.mark.parametrize("scheme", ["hadoop+file://", "hdfs://name:8020", "viewfs://cluster"])
+def test_archives_of_hadoop_are_read_without_it(
+    data: Path, target: Path, history: list[int], scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HDFS has a stand-in here: what the system of pyarrow would have is in a directory."""
+
+    class Hdfs:
+        @staticmethod
+        def from_uri(uri: str) -> fs.FileSystem:
+            assert uri == f"{scheme}/"
+            return fs.LocalFileSystem()
+
+    monkeypatch.setattr(fs, "HadoopFileSystem", Hdfs)
+    found = rows(data, queue=QUEUE, columns="seq", archive=f"{scheme}{target}")
+    assert seqs(found) == history
+    reader = stream(data, queue=QUEUE, startingOffsets="earliest", archive=f"{scheme}{target}")
+    batches, _ = drained(reader, reader.initialOffset(), ReadAllAvailable())
+    assert batches == [history]
+
+
+def test_hdfs_without_its_library_says_what_to_set(
+    data: Path, history: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hdfs:
+        @staticmethod
+        def from_uri(uri: str) -> fs.FileSystem:
+            raise OSError("Unable to load libhdfs: ./libhdfs.so: cannot open shared object file")
+
+    monkeypatch.setattr(fs, "HadoopFileSystem", Hdfs)
+    with pytest.raises(ArchiveError, match="set JAVA_HOME, HADOOP_HOME and CLASSPATH"):
+        rows(data, queue=QUEUE, archive="hdfs://missing/archive")
 
 
 # -- streams ---------------------------------------------------------------------------------------

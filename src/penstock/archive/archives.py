@@ -14,7 +14,7 @@ from penstock.archive.manifests import (
     version_path,
 )
 from penstock.archive.object_stores import ObjectStore
-from penstock.archive.places import Place, place_of
+from penstock.archive.places import Place, place_to_read
 from penstock.archive.stores import ArchiveStore, LocalStore
 from penstock.errors import InvalidInput
 
@@ -143,13 +143,7 @@ def archive_at(location: str, variables: Mapping[str, str] | None = None) -> Arc
     `variables` replace those of the environment, which may have credentials. Raise InvalidInput for
     a location that only Hadoop's file systems know: those are read by jobs on Spark.
     """
-    place = place_of(location, variables)
-    if place.kind == "hadoop":
-        raise InvalidInput(
-            f"{place.shown} needs Hadoop's file systems, which a job on Spark has: use "
-            f"penstock.spark.jobs or `penstock spark`"
-        )
-    return archive_of_place(place)
+    return archive_of_place(place_to_read(location, variables))
 
 
 def archive_of_place(place: Place) -> Archive:

@@ -1,4 +1,4 @@
-"""Archives in object stores: S3, Google Cloud Storage, Azure.
+"""Archives in object stores: S3, Google Cloud Storage, Azure. Archives on HDFS are read so too.
 
 pyarrow reads and writes the files. It has no conditional write, so `obstore` creates manifests: the
 store itself refuses the second of two writers (`If-None-Match: *`, or its equivalent). A process
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from penstock.archive.faults import ArchiveError
 from penstock.archive.places import Place
@@ -34,6 +35,11 @@ _MEANINGS = (
     (
         ("network_connection", "curlcode", "error sending request"),
         "the store cannot be reached: check the endpoint and the network",
+    ),
+    (
+        ("load libjvm", "load libhdfs"),
+        "Python reads it with Hadoop's native library: set JAVA_HOME, HADOOP_HOME and CLASSPATH "
+        "(`hadoop classpath --glob`) for the driver and the executors",
     ),
 )
 
@@ -60,6 +66,10 @@ class ObjectStore:
         """Raise unless the bucket exists and the credentials are accepted."""
         from pyarrow.fs import FileType
 
+        if self._place.kind == "hdfs":
+            with self._translated(self._place.root):
+                self._files.get_file_info("/")
+            return
         with self._translated(self._place.bucket):
             found = self._files.get_file_info(self._place.bucket)
         if found.type == FileType.NotFound:
@@ -192,6 +202,9 @@ def _file_system(place: Place) -> Any:
         return fs.GcsFileSystem(
             anonymous=place.anonymous, retry_time_limit=timedelta(seconds=_RETRY_S)
         )
+    if place.kind == "hdfs":
+        scheme, authority = urlsplit(place.shown)[:2]
+        return fs.HadoopFileSystem.from_uri(f"{scheme}://{authority}/")
     return fs.AzureFileSystem(
         place.account,
         account_key=options.get("account_key"),

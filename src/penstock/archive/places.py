@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from penstock.checking import check_local, is_database_url, is_url
 from penstock.errors import InvalidInput
@@ -22,6 +22,7 @@ from penstock.errors import InvalidInput
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 HADOOP_PREFIX = "hadoop+"
+_HADOOP_URL = re.compile(r"([^:]+):(?://([^/]*))?(/.*)?", re.DOTALL)
 
 # Options of each kind of store, and the variables of the environment that stand for them.
 OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -49,7 +50,7 @@ _PUBLIC = ("region", "endpoint", "anonymous")  # others are secrets
 class Place:
     """A parsed location. `shown` has no secrets."""
 
-    kind: str  # "local", "s3", "gs", "abfs" or "hadoop"
+    kind: str  # "local", "s3", "gs", "abfs" or "hadoop"; "hdfs" if Python reads it
     root: str  # a directory; or "bucket/prefix"; or the URL for Hadoop
     shown: str
     account: str = ""  # of Azure
@@ -113,6 +114,29 @@ def place_of(location: str, variables: Mapping[str, str] | None = None) -> Place
         url = location.removeprefix(HADOOP_PREFIX)
         return Place("hadoop", url.rstrip("/"), _without_secrets(url))
     return _object_store(kind, location, store_variables() if variables is None else variables)
+
+
+def place_to_read(location: str, variables: Mapping[str, str] | None = None) -> Place:
+    """Parse the location of an archive that Python reads without Spark's JVM.
+
+    Hadoop's file systems that Python has another way to are read by it: directories, object stores,
+    and HDFS. Raise InvalidInput for others.
+    """
+    place = place_of(location, variables)
+    if place.kind != "hadoop":
+        return place
+    # Hadoop's paths have no percent-escapes.
+    scheme, authority, path = _HADOOP_URL.fullmatch(place.root).groups()  # type: ignore[union-attr]
+    if scheme == "file":
+        return Place("local", path or "/", place.shown)
+    if scheme in ("hdfs", "viewfs"):
+        return Place("hdfs", path or "", place.shown)
+    if _ALIASES.get(scheme, scheme) in OPTIONS:
+        return place_of(f"{scheme}://{authority or ''}{quote(path or '')}", variables)
+    raise InvalidInput(
+        f"{place.shown} needs Hadoop's file systems, which a job on Spark has: use "
+        f"penstock.spark.jobs or `penstock spark`"
+    )
 
 
 def _path_of_file_url(location: str) -> str:
