@@ -41,9 +41,10 @@ class Interrupter:
         self._last: dict[FrameType, int] = {}  # the offset of the bytecode that ran last
 
     def run(self, call: Callable[[], Any]) -> Any:
-        run = self._run_monitored if sys.version_info >= (3, 12) else self._run_traced
         try:
-            return run(call)
+            if sys.version_info >= (3, 12):
+                return self._run_monitored(call)
+            return self._run_traced(call)
         finally:
             self._last.clear()
 
