@@ -11,14 +11,15 @@ from operator import call
 from pathlib import Path
 from threading import Condition, Lock
 from types import FrameType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+import penstock
 from penstock.locks import GuardedLock, GuardedRLock
 from tests.harness.interrupts import Interrupter
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "penstock"
+SOURCE = Path(penstock.__file__).parent
 
 
 class Interrupted(Exception):
@@ -81,8 +82,7 @@ def test_why_locks_are_guarded(signal_comes: Callable[[], int]) -> None:
     class Plain:
         __slots__ = ("__enter__", "__exit__")
 
-    inner = Lock()
-    lock: Any = Plain()
+    inner, lock = Lock(), cast(Any, Plain())
     lock.__enter__ = in_one_call(inner.acquire, signal_comes)
     lock.__exit__ = inner.__exit__
     with pytest.raises(Interrupted):
