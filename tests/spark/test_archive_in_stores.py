@@ -18,6 +18,7 @@ from penstock.archive import (
 from penstock.archive.keeping import sweep
 from penstock.clock import ManualClock, SystemClock
 from penstock.errors import InvalidInput
+from penstock.queue.queue import open_queue
 from penstock.spark import read
 from penstock.spark.archive_stores import archive_of
 from penstock.spark.jobs import (
@@ -33,7 +34,7 @@ from penstock.spark.jobs import (
 )
 from tests.archive.s3_server import S3Server, s3_server
 from tests.spark.in_process import rows
-from tests.spark.random_queues import fill, open_small
+from tests.spark.random_queues import SMALL, fill, open_small
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
@@ -173,6 +174,32 @@ def test_wrong_credentials_and_a_missing_bucket_end_the_job_at_once(
     ):
         with pytest.raises(ArchiveError, match=message):
             archive(spark, str(orders), target)
+
+
+def test_nothing_is_removed_locally_before_the_remote_copy_was_verified(
+    spark: SparkSession, tmp_path: Path, s3: S3Server
+) -> None:
+    path, target = tmp_path / "required", s3.location(f"{tmp_path.name}/required")
+    with open_queue(str(path), {**SMALL, "archive_required": True}) as queue:
+        fill(queue, Random(2), 60)
+    before = rows(path, columns=MESSAGE)
+
+    def freed() -> int:
+        with open_queue(str(path), {}) as queue:
+            queue.purge()
+            return queue.compact().bytes_freed
+
+    s3.faults.torn_puts = ".parquet"
+    try:
+        with pytest.raises(ArchiveError, match="does not read back as it was written"):
+            archive(spark, str(path), target)
+    finally:
+        s3.faults.torn_puts = ""
+    assert freed() == 0
+    assert rows(path, columns=MESSAGE, archive="none") == before
+    archive(spark, str(path), target)
+    assert freed() > 0
+    assert rows(path, columns=MESSAGE, archive=target) == before
 
 
 def test_a_report_is_written_to_an_object_store(

@@ -25,10 +25,12 @@ def test_a_session_of_spark_connect_reads_writes_streams_and_runs_jobs(tmp_path:
     prepare(tmp_path)
     made = archive_at(str(tmp_path / "archive"))
     add_file(made, ArchiveManifest("source", 7, first_seq=1, next_seq=1), messages(1, 20))
+    given = os.environ.get("PYTHONPATH")
+    path = str(packages) if given is None else f"{packages}{os.pathsep}{given}"
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.connect_work", str(tmp_path)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(packages), "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         timeout=900,

@@ -18,10 +18,12 @@ def test_source_sink_streams_and_jobs_work_with_older_versions(minor: str, tmp_p
     packages = tmp_path / "packages"
     install = ["-m", "pip", "install", "--quiet", "--target", str(packages), f"pyspark=={minor}.*"]
     subprocess.run([sys.executable, *install], check=True, timeout=900)
+    given = os.environ.get("PYTHONPATH")
+    path = str(packages) if given is None else f"{packages}{os.pathsep}{given}"
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.version_work", str(tmp_path)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(packages)},
+        env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=900,

@@ -6,13 +6,10 @@ Spark's own Parquet reader knows no checksums, and needs the jar of an object st
 """
 
 import json
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructField, StructType
@@ -26,7 +23,6 @@ from penstock.spark.workers import tune_worker
 
 _NAME = "penstock_archive"
 _RANGE = "secret_range"  # Spark hides the values of options with such a name
-_OWN_ERROR = re.compile(r"penstock\.archive\.faults\.ArchiveError: (.+)")  # in a stack trace
 _TASK_BYTES = 16 << 20  # of neighbouring files, for one task
 
 
@@ -82,18 +78,6 @@ def read_archive(spark: SparkSession, wanted: FileRange, schema: StructType) -> 
     spark.dataSource.register(ArchiveSource)
     reader = spark.read.format(_NAME).schema(schema)
     return reader.option(_RANGE, json.dumps(asdict(wanted))).load()
-
-
-@contextmanager
-def own_errors() -> Iterator[None]:
-    """Raise what a task said of an archive as ArchiveError, without Spark's stack traces."""
-    try:
-        yield
-    except PySparkException as error:
-        found = _OWN_ERROR.search(str(error))
-        if found is None:
-            raise
-        raise ArchiveError(found[1]) from None
 
 
 class ArchiveSource(DataSource):

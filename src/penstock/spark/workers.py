@@ -2,20 +2,24 @@
 
 import ctypes
 import gc
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from typing import TypeVar
 
-from pyspark.errors import PySparkAttributeError
+from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.sql import SparkSession
 
+from penstock.archive.faults import ArchiveError
 from penstock.errors import InvalidInput
 
 _WORKER_PROGRAM = "pyspark.daemon"  # all workers are forked from it
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # options of mallopt, from malloc.h
 _KEPT_BYTES = 32 << 20  # several batches; the largest threshold that mallopt accepts
+_OWN_ERROR = re.compile(r"penstock\.archive\.faults\.ArchiveError: (.+)")  # in a stack trace
 TASKS_PER_CORE = 4  # in a wave, so that few cores wait for the slowest task
 
 _Task = TypeVar("_Task")
@@ -78,7 +82,21 @@ def run_waves(
             "support: use a classic session, such as penstock.spark.session()"
         ) from None
     for wave in waves(tasks, tasks_per_core * context.defaultParallelism):
-        yield context.parallelize(wave, len(wave)).map(frozen).collect()
+        with own_errors():
+            results = context.parallelize(wave, len(wave)).map(frozen).collect()
+        yield results
+
+
+@contextmanager
+def own_errors() -> Iterator[None]:
+    """Raise what a task said of an archive as ArchiveError, without Spark's stack traces."""
+    try:
+        yield
+    except PySparkException as error:
+        found = _OWN_ERROR.search(str(error))
+        if found is None:
+            raise
+        raise ArchiveError(found[1]) from None
 
 
 def waves(tasks: Sequence[_Task], size: int) -> Iterator[Sequence[_Task]]:

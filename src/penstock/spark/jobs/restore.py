@@ -25,11 +25,12 @@ from penstock.arrow.selection import NO_ARCHIVE, nanoseconds
 from penstock.checking import check_choice
 from penstock.errors import InvalidInput
 from penstock.queue.attributes import MAX_ATTEMPTS
-from penstock.spark.archive_source import FileRange, nullable, own_errors, read_archive
+from penstock.spark.archive_source import FileRange, nullable, read_archive
 from penstock.spark.archive_stores import archive_of
 from penstock.spark.hadoop_store import HadoopStore
 from penstock.spark.jobs.archive import ARCHIVED_COLUMNS, archive_schema, check_identity
 from penstock.spark.options import WriteOptions
+from penstock.spark.workers import own_errors
 from penstock.spark.writers import applications_of, check_target, open_target
 
 log = logging.getLogger("penstock.spark")
