@@ -138,6 +138,11 @@ def test_an_answer_is_read_in_any_pieces(
         assert client.ask().content == b"hi"  # on the same connection
 
 
+def test_the_same_length_twice_is_one_length(path: Path, client: Client) -> None:
+    with serving(path, [[[_OK.replace(b"X-A: b", b"Content-Length: 2")]]]):
+        assert client.ask().content == b"hi"
+
+
 def test_an_answer_without_content(path: Path, client: Client) -> None:
     with serving(path, [[[b"HTTP/1.1 204 No Content\r\n\r\n"], [_OK]]]):
         assert client.ask() == Answer(204, {}, b"")
@@ -177,6 +182,8 @@ def test_no_server_means_that_nothing_was_sent(client: Client) -> None:
         ([_OK, b"more"], "more than one answer|hi"),
         ([b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000], "too long"),
         ([b"HTTP/1.1 100 Continue\r\n\r\n"] * 400, "only says that it will answer"),
+        ([_OK.replace(b"X-A: b", b"Content-Length: 3")], "two lengths"),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-6\r\n"], "bad length"),
     ],
 )
 def test_what_is_no_answer_may_have_arrived(

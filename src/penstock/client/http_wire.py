@@ -169,7 +169,10 @@ class AnswerReader:
 
     def _read_chunks(self, data: bytes) -> Answer | None:
         while (end := data.find(b"\r\n")) >= 0:
-            size = int(data[:end].partition(b";")[0], 16)
+            text = data[:end].partition(b";")[0].strip()
+            if not text.isalnum():  # `int` takes a sign as well
+                raise OSError("its answer has a bad length")
+            size = int(text, 16)
             after = end + 2 + size + 2
             if len(data) < after:
                 break
@@ -198,7 +201,10 @@ def _head_of(head: bytes) -> tuple[int, dict[str, str]]:
         found = {}
         for line in lines:
             name, _, value = line.partition(":")
-            found[name.lower()] = value.strip()
+            name, value = name.lower(), value.strip()
+            if name == "content-length" and found.get(name, value) != value:
+                raise OSError("its answer has two lengths")
+            found[name] = value
         return int(status), found
     except ValueError:
         raise OSError(f"its answer is not HTTP: {first[:80]!r}") from None
