@@ -138,6 +138,26 @@ def test_missing_package_is_named_with_the_way_to_get_it(missing: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
+_INTERRUPTS = """
+import sys
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupts())
+sys.argv = ["penstock", "--version"]
+from penstock_command import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["penstock", "penstock.model", "penstock.cli", "penstock.cli.app"])
+def test_an_interrupt_while_modules_are_imported_is_an_exit_code(name: str) -> None:
+    program = _INTERRUPTS.format(name=name)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_the_library_itself_needs_neither() -> None:
     program = (
         "import sys, penstock, penstock.aio, penstock.cli\n"
