@@ -182,6 +182,8 @@ def test_what_cannot_be_a_workflow_is_refused_and_nothing_is_published(flows: Ta
         ("after_failed of step 'b' is 'ignore'", lambda: after(first, after_failed="ignore")),
         ("'b' has 'a'; it must have steps", lambda: after(["a"])),
         ("'b' has 'a'; it must have steps", lambda: after("a")),
+        ("'b' has 7; it must have steps", lambda: after(7)),
+        ("'b' has None; it must have steps", lambda: after(None)),
         ("'b' is after 'a', a step of another", lambda: after(other)),
         ("another workflow", lambda: flow.step("b", flows["total"].s(other.result))),
         ("no steps", lambda: Workflow().enqueue()),
