@@ -198,13 +198,32 @@ def test_steps_of_a_publisher_that_died_do_not_run_until_another_completes_them(
         assert "not published as a whole" in why.sentence
         assert why.details["gate"] == flows.gate(run)
         assert flows.tasks.run_pending() == 0 and flows.ran == []
-        with pytest.raises(InvalidInput, match="begun with other steps"):
+        with pytest.raises(InvalidInput, match="begun with other steps.*: use another id$"):
             chain(flows.fetch.s(5), flows.total.s()).enqueue(id=flow_id)
         again = steps_of(flows).enqueue(id=flow_id)
-        assert not again.is_duplicate and steps_of(flows).enqueue(id=flow_id).is_duplicate
+        assert again.is_duplicate and steps_of(flows).enqueue(id=flow_id).is_duplicate
         flows.work(again)
         assert flows.ran == ["fetch 4", "total", "send", "<6>"]
         flows.ran.clear()
+
+
+@pytest.mark.parametrize(("queue", "call"), [("sums", "publish"), ("mail", "sync"), ("web", "run")])
+def test_of_several_callers_with_one_id_only_the_first_one_is_new(
+    flows: Flows, monkeypatch: pytest.MonkeyPatch, queue: str, call: str
+) -> None:
+    opened, others = flows.tasks.queue(queue), []
+    original = getattr(opened, call)
+
+    def beside_another(*args: object, **options: object) -> object:
+        monkeypatch.setattr(opened, call, original)
+        others.append(steps_of(flows).enqueue(id="order-7").is_duplicate)
+        return original(*args, **options)
+
+    monkeypatch.setattr(opened, call, beside_another)
+    run = steps_of(flows).enqueue(id="order-7")
+    assert (run.is_duplicate, others) == (False, [True])
+    flows.work(run)
+    assert flows.ran == ["fetch 4", "total", "send", "<6>"]
 
 
 def test_a_workflow_that_was_begun_can_be_cancelled(

@@ -57,6 +57,7 @@ class StepCall(NamedTuple):
 def publish_workflow(tasks: "Tasks", flow: str, steps: Sequence[StepCall], keep_s: float) -> bool:
     """Publish a workflow. Return False if there is one with that id, which stands for it.
 
+    One that another call began and left without some steps is completed: that is False, too.
     Raise InvalidInput if that one has other steps and was not published as a whole.
     """
     messages = _messages(flow, steps, keep_s)
@@ -77,8 +78,7 @@ def publish_workflow(tasks: "Tasks", flow: str, steps: Sequence[StepCall], keep_
         if read_plan(home, flow).digest != digest:
             raise InvalidInput(
                 f"workflow {flow!r} was begun with other steps or arguments, and is not published "
-                f"as a whole: use another id, or cancel that one, tasks.workflow({flow!r}, "
-                f"queue={steps[0].queue!r}).cancel()"
+                f"as a whole: use another id"
             )
     nodes = _with_relays(flow, steps, messages)
     _publish_nodes(tasks, nodes, gate.id, steps[0].queue)
@@ -87,7 +87,7 @@ def publish_workflow(tasks: "Tasks", flow: str, steps: Sequence[StepCall], keep_
             f"workflow {flow!r} was cancelled, or its time was over, before it was published as a "
             f"whole: none of its steps runs"
         )
-    return True
+    return not begun.duplicate  # the first write decides, whoever completes it
 
 
 def abandon_workflow(tasks: "Tasks", flow: str, home: str) -> None:

@@ -125,7 +125,7 @@ class Workflow:
 
         With an `id` of your own, a second workflow with that id is not published: the first stands
         for it, as long as it is kept. If a crash or an error left the first without some of its
-        steps, none of them has run, and the second call completes it.
+        steps, none of them has run, and the second call completes it, as a duplicate.
         """
         if self._tasks is None:
             raise InvalidInput("the workflow has no steps")
