@@ -21,7 +21,7 @@ def test_all_commands_are_there() -> None:
         "consumers reasons"
     )
     beside_a_broker = "publish lease ack nack top worker bench serve migrate migrate-store demo"
-    operating = "pause resume purge cancel discard backup restore doctor torture"
+    operating = "limits pause resume purge cancel discard backup restore doctor torture"
     assert sorted(f"{wanted} {beside_a_broker} {operating}".split()) == NAMES
 
 

@@ -67,7 +67,7 @@ def serve(
     """
     with requires_extra("server"):
         from penstock.broker.embedded.layout import check_has_no_queues_of_tasks
-        from penstock.checking import MEMORY, is_url, without_password
+        from penstock.checking import MEMORY, is_database_url, is_url, without_password
         from penstock.server.configuration import load_configuration
         from penstock.server.serve import serve as serve_until_stopped
     if data is not None and store is not None:
@@ -105,6 +105,7 @@ def serve(
             f"{settings.data} is a queue itself: serve another directory, and move this one to "
             f"NAMESPACE/QUEUE in it"
         )
-    if not is_url(settings.data) and settings.data != MEMORY:
+    is_directory = not (is_database_url(settings.data) or is_url(settings.data))
+    if is_directory and settings.data != MEMORY:
         check_has_no_queues_of_tasks(settings.data)
     serve_until_stopped(configuration, read_again=read, on_listening=on_listening)

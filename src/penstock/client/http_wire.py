@@ -198,7 +198,7 @@ def _head_of(head: bytes) -> tuple[int, dict[str, str]]:
         version, status, *_ = first.split(" ", 2)
         if not version.startswith("HTTP/1."):
             raise ValueError
-        found = {}
+        found: dict[str, str] = {}
         for line in lines:
             name, _, value = line.partition(":")
             name, value = name.lower(), value.strip()
