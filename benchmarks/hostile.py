@@ -23,12 +23,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 
 from loop_probe import LAYOUT
 from measure import machine_facts
 
+import penstock
 from penstock.ledger.files import OsFiles
 
 MIB = 1 << 20
@@ -337,7 +337,7 @@ def run(name: str, directory: str | None) -> dict[str, float]:
 def write(out: Path, found: dict[str, dict[str, float]], directory: str | None) -> None:
     """Write the results as a page and as JSON."""
     file_system = OsFiles().file_system(directory or tempfile.gettempdir())
-    facts = {"penstock": metadata.version("penstock"), **machine_facts(file_system)}
+    facts = {"penstock": penstock.__version__, **machine_facts(file_system)}
     facts["load"] = " ".join(f"{load:.1f}" for load in os.getloadavg())
     content = {"benchmark": "hostile", "facts": facts, "rows": found}
     (out / "hostile.json").write_text(json.dumps(content, indent=1) + "\n")

@@ -36,7 +36,7 @@ _MB = 1 << 20
 
 
 def fill_queue(directory: str, count: int, segments: int = 0) -> Figures:
-    """A queue of plain messages of 100 bytes, in so many segments."""
+    """A queue of plain messages of 100 bytes, in a number of segments."""
     root = Path(directory)
     root.mkdir(parents=True)
     random = Random(1)

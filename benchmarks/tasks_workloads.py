@@ -6,17 +6,23 @@ loop) in the same process. Processor time is that of this process and of all tha
 servers included, while jobs are enqueued and run. A rate is jobs per second of processor time, so
 it is that of one core.
 
+What a contender does once is not in the rate. One more job is enqueued before the clock starts: it
+opens the queue or connects, and imports what that needs. A worker that is a process of its own runs
+that job, and is stopped (SIGSTOP) while the others are enqueued, so that its start is not counted.
+
 The latency of a job is from the call that enqueues it to the first line of its function, with an
 idle worker. The next job is enqueued when the one before has begun.
 """
 
 import asyncio
 import os
+import signal
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from threading import Event, Thread
 from time import perf_counter, process_time, sleep
@@ -86,14 +92,15 @@ def _descendants(pid: int) -> Iterator[int]:
 
 def _end_to_end(count: int, enqueue: Enqueue, run: Callable[[], object]) -> Figures:
     """Enqueue and run jobs; `run` returns when all are done."""
-    JOBS.expected = count
+    JOBS.expected = count + 1
+    enqueue(-1)
     cpu_s, start = _cpu_s(), perf_counter()
     for number in range(count):
         enqueue(number)
     enqueued_s = perf_counter() - start
     run()
     wall_s, cpu_s = perf_counter() - start, _cpu_s() - cpu_s
-    if len(JOBS.began) < count:
+    if len(JOBS.began) <= count:
         raise RuntimeError(f"{len(JOBS.began)} of {count} jobs ran")
     return {
         "rate": count / cpu_s,
@@ -150,9 +157,14 @@ def penstock(directory: str, count: int, place: str, sync: str, latency: bool = 
             return _latency(count, job.enqueue)
 
 
-def tenants(directory: str, count: int, backlog: int, tenants: int) -> Figures:
+def tenants(directory: str, count: int, backlog: int, tenants: int, others: int = 0) -> Figures:
     """A consumer takes messages one by one. Measure how long those of a small tenant wait, from
-    publish to lease, and how many messages a second it leases and acks, of processor time."""
+    publish to lease, and how many messages a second it leases and acks, of processor time.
+
+    A message of the small tenant comes when the one before is done and the consumer has since taken
+    `others` messages of the others, if there are any. It comes between two messages: the time that
+    a consumer works on one is not in the wait.
+    """
     with open_queue(directory, fair=True, sync="never") as queue:
         names = [f"big-{number}" for number in range(tenants)]
         for start in range(0, backlog, _BATCH):
@@ -162,6 +174,9 @@ def tenants(directory: str, count: int, backlog: int, tenants: int) -> Figures:
         waits: list[float] = []
         leased, cpu_s = 0, process_time()
         for _ in range(count):
+            for other in chain.from_iterable(queue.lease() for _ in range(others)):
+                leased += 1
+                queue.ack(other)
             began = perf_counter()
             queue.enqueue(b"small", tenant="small")
             while True:
@@ -294,7 +309,8 @@ def procrastinate(directory: str, count: int) -> Figures:
 
         async with app.open_async():
             await app.schema_manager.apply_schema_async()
-            JOBS.expected = count
+            JOBS.expected = count + 1
+            await job.defer_async(n=-1)
             cpu_s, start = _cpu_s(), perf_counter()
             for number in range(count):
                 await job.defer_async(n=number)
@@ -321,27 +337,37 @@ def procrastinate(directory: str, count: int) -> Figures:
 def _with_worker(
     count: int, enqueue: Enqueue, command: list[str], environment: dict[str, str], counter: Path
 ) -> Figures:
-    """Enqueue jobs, then run the peer's worker until it has written as many bytes as jobs."""
-    cpu_s, start = _cpu_s(), perf_counter()
-    for number in range(count):
-        enqueue(number)
-    enqueued_s = perf_counter() - start
+    """Enqueue jobs while the peer's worker is stopped, then let it run until it has written as many
+    bytes as jobs."""
+    enqueue(-1)
     worker = subprocess.Popen(
         command,
         cwd=Path(__file__).parent,
         env={**os.environ, **environment},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,  # so that it is stopped with its children
     )
-    try:
+
+    def wait_for(jobs: int) -> None:
         until = perf_counter() + _WAIT_S
-        while not counter.exists() or counter.stat().st_size < count:
+        while not counter.exists() or counter.stat().st_size < jobs:
             if perf_counter() > until or worker.poll() is not None:
                 raise RuntimeError(f"{command} did not run all jobs")
             sleep(0.01)
+
+    try:
+        wait_for(1)
+        os.killpg(worker.pid, signal.SIGSTOP)
+        cpu_s, start = _cpu_s(), perf_counter()
+        for number in range(count):
+            enqueue(number)
+        enqueued_s = perf_counter() - start
+        os.killpg(worker.pid, signal.SIGCONT)
+        wait_for(count + 1)
         wall_s, cpu_s = perf_counter() - start, _cpu_s() - cpu_s
     finally:
-        worker.kill()
+        os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
     return {
         "rate": count / cpu_s,

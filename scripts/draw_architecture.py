@@ -52,6 +52,7 @@ PURPOSES = {
     "clock": "the time",
     "compiled": "C or Python twin",
     "errors": "all errors",
+    "locks": "locks and interrupts",
 }
 
 # The path of one publish: package, title, what happens there. It goes down to the disk and back.

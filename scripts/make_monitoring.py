@@ -278,7 +278,7 @@ ALERT_RULES = (
         "10m",
         "warning",
         f"No message of {_GROUP} is delivered, and {{{{ $value }}}} are ready",
-        "Start consumers, or delete the group if nobody needs it: it keeps messages on disk.",
+        "Start consumers, or delete the group if it is not needed: it keeps messages on disk.",
     ),
     Alert(
         "PenstockBacklogGrows",

@@ -41,8 +41,17 @@ def refusal(failed: list[str]) -> str | None:
     return None
 
 
+def name_of(test: str) -> str:
+    """Return the name of a test without the group that pytest-xdist appends.
+
+    >>> name_of("tests/spark/test_jobs.py::test_a[x@y]@spark")
+    'tests/spark/test_jobs.py::test_a[x@y]'
+    """
+    return test[: test.rindex("@")] if test.rfind("@") > test.rfind("]") else test
+
+
 def main() -> int:
-    failed = sorted(json.loads(FAILED.read_text())) if FAILED.exists() else []
+    failed = sorted(map(name_of, json.loads(FAILED.read_text()))) if FAILED.exists() else []
     why_not = refusal(failed)
     if why_not:
         print(f"No second run. {why_not}")

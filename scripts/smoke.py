@@ -16,7 +16,7 @@ import threading
 import urllib.error
 import urllib.request
 from importlib import resources
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points
 from pathlib import Path
 
 SERVE = "serve"
@@ -54,8 +54,8 @@ def check_files() -> None:
     """The wheel has what is not Python."""
     for name in DATA_FILES:
         assert resources.files("penstock").joinpath(name).is_file(), f"{name} is missing"
-    (script,) = entry_points(group="console_scripts", name="penstock")
-    assert script.value == "penstock.cli:main"
+    scripts = {one.value for one in entry_points(group="console_scripts", name="penstock")}
+    assert scripts == {"penstock_command:main"}, scripts
 
 
 def check_message_without_extras() -> None:
@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> None:
             check_message_without_extras()
         else:
             check_broker(Path(place, "data"), arguments)
-    print(f"penstock {version('penstock')} works ({implementation})")
+    print(f"Penstock works ({implementation})")
 
 
 if __name__ == "__main__":

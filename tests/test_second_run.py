@@ -35,6 +35,19 @@ def test_up_to_three_other_failures_get_one() -> None:
     assert second_run.refusal([f"tests/cli/test_a.py::test_{n}" for n in range(3)]) is None
 
 
+@pytest.mark.parametrize(
+    ("failed", "name"),
+    [
+        ("test_a.py::test_a", "test_a.py::test_a"),
+        ("test_a.py::test_a@spark", "test_a.py::test_a"),
+        ("test_a.py::test_a[x@y]", "test_a.py::test_a[x@y]"),
+        ("test_a.py::test_a[x@y]@spark", "test_a.py::test_a[x@y]"),
+    ],
+)
+def test_the_group_is_no_part_of_a_name(failed: str, name: str) -> None:
+    assert second_run.name_of(failed) == name
+
+
 def test_every_directory_that_never_gets_one_exists() -> None:
     root = SCRIPT.parent.parent
     assert [one for one in second_run.NEVER_AGAIN if not (root / one).is_dir()] == []
@@ -53,7 +66,7 @@ def test_a_test_must_pass_three_times_alone(tmp_path: Path, fails_on: list[int],
         f"    assert n not in {fails_on}\n"
     )
     (tmp_path / second_run.FAILED).parent.mkdir(parents=True)
-    (tmp_path / second_run.FAILED).write_text(json.dumps({"test_a.py::test_a": True}))
+    (tmp_path / second_run.FAILED).write_text(json.dumps({"test_a.py::test_a@group": True}))
     done = subprocess.run(
         [sys.executable, str(SCRIPT)],
         cwd=tmp_path,

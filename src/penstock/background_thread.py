@@ -7,7 +7,8 @@ before that, and the wait never ends. `BackgroundThread.start` does not wait.
 
 from _thread import start_new_thread
 from collections.abc import Callable
-from threading import Lock
+
+from penstock.locks import Lock
 
 
 class BackgroundThread:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from penstock.errors import InvalidInput
 
 DEFAULT_NAMESPACE = "default"
+BROKER_DIRECTORY = "_broker"  # in a data directory: documents of the broker itself
 
 PATTERN = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?"
 """Of a whole name. Queues have no name that is one of the views of dead letters, either."""

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from inspect import iscoroutinefunction
-from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -31,6 +30,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 
 import penstock
 from penstock.client.request import CONTEXT_HEADERS
+from penstock.locks import Lock
 from penstock.model import LeasedMessage, Message, NewMessage
 
 SYSTEM = "penstock"

@@ -11,7 +11,8 @@ from penstock.codec import parse_id
 from penstock.errors import InvalidInput, NoSuchMessage
 from penstock.model import NewMessage
 from penstock.names import QueueName
-from penstock.operations import Cancel, GetMessage, GetStats, Redrive
+from penstock.operations import Cancel, ExplainWait, GetMessage, GetStats, OpenGate, Redrive
+from penstock.queue.gate import CLOSED, HEADER
 from tests.broker.conftest import OpenBroker
 
 FIRST, SECOND = QueueName("shop", "first"), QueueName("shop", "second")
@@ -158,3 +159,62 @@ async def test_follow_ups_of_an_ack_come_after_messages_of_their_own_queue_only(
         emit = [NewMessage(payload=b"x", after=[first])]
         (outcome,) = await broker.settle(INSIDE, [Settlement("ack", leased.receipt, emit=emit)])
         assert outcome.status == "invalid" and "another queue" in outcome.detail
+
+
+# -- gates -----------------------------------------------------------------------------------------
+
+
+async def publish_gate(broker: Broker) -> str:
+    return await publish(broker, FIRST, delay=3600.0, ttl=0, headers={HEADER: CLOSED})
+
+
+async def publish_behind(broker: Broker, queue: QueueName, gate: str, *after: str) -> str:
+    return await publish(broker, queue, after=[gate, *after], headers={HEADER: gate})
+
+
+async def until_last_event(broker: Broker, id_: str, wanted: str) -> None:
+    """Wait until the last event of a message is on disk."""
+    async with asyncio.timeout(60):
+        while (await broker.run(INSIDE, ExplainWait(id_))).details["last_event"] != wanted:
+            await asyncio.sleep(0.1)
+
+
+async def test_what_is_behind_a_gate_in_several_queues_runs_when_it_is_opened(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker() as broker:
+        gate = await publish_gate(broker)
+        first = await publish_behind(broker, FIRST, gate)
+        second = await publish_behind(broker, SECOND, gate, first)
+        third = await publish_behind(broker, SECOND, gate)
+        await broker.following.close()  # as if it had died right here
+        assert await broker.run(INSIDE, OpenGate(gate)) is True
+        assert await state(broker, first) == "ready"
+        assert await state(broker, third) == "blocked"
+    async with open_broker() as broker:
+        await until(broker, third, "ready")
+        assert await state(broker, second) == "blocked"
+        assert await broker.run(INSIDE, OpenGate(gate)) is True
+        await settle(broker, FIRST)
+        await until(broker, second, "ready")
+
+
+@pytest.mark.parametrize("ending", ["cancelled", "expired"])
+async def test_what_is_behind_a_gate_that_is_gone_is_cancelled_in_all_queues(
+    open_broker: OpenBroker, ending: str
+) -> None:
+    async with open_broker() as broker:
+        gate = await publish_gate(broker)
+        first = await publish_behind(broker, FIRST, gate)
+        second = await publish_behind(broker, SECOND, gate, first)
+        if ending == "cancelled":
+            assert await broker.run(INSIDE, Cancel(gate))
+        else:
+            await asyncio.sleep(3600)
+            assert await broker.lease(INSIDE, FIRST) == []  # it comes to the gate
+        for queue, id_ in ((FIRST, first), (SECOND, second)):
+            await until(broker, id_, "done")
+            await until_last_event(broker, id_, "cancelled")
+            stats = await broker.run(INSIDE, GetStats(), queue)
+            assert (stats.dead, stats.blocked) == (0, 0)
+        assert await broker.run(INSIDE, OpenGate(gate)) is False

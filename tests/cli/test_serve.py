@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 
 import penstock
+from penstock.errors import InvalidInput
+from penstock.tasks import Tasks
 from tests.cli.command_line import CommandLine
 
 
@@ -96,6 +98,42 @@ def test_a_queue_is_not_taken_for_a_data_directory(tmp_path: Path) -> None:
         queue.enqueue(b"x")
     told = failing(tmp_path / "orders", "--port", 0)
     assert told.count("\n") == 1 and "is a queue itself" in told
+
+
+@pytest.mark.parametrize("is_in_use", [True, False])
+def test_the_directory_of_tasks_is_not_taken_for_a_data_directory(
+    tmp_path: Path, is_in_use: bool
+) -> None:
+    path = tmp_path / "work"
+    with Tasks(path) as tasks:
+        job = tasks.add(lambda: None, name="send", queue="mail").enqueue()
+        if not is_in_use:
+            tasks.close()
+        told = failing(path, "--port", 0)
+        assert told.count("\n") == 1 and "queue 'mail', as Tasks makes it" in told
+        assert os.listdir(path) == ["mail"]
+        assert is_in_use is False or job.state() == "ready"
+
+
+def test_a_shared_directory_that_is_in_use_is_refused(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "data", shared=True, queue="mail") as queue:
+        told = failing(tmp_path / "data", "--port", 0)
+        assert told.count("\n") == 1 and "is being written by" in told
+        assert queue.enqueue(b"x")
+
+
+def test_tasks_of_a_data_directory_are_told_to_use_the_url(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as (url, _):
+        with (
+            Tasks(tmp_path / "data") as tasks,
+            pytest.raises(InvalidInput, match="URL of the brok"),
+        ):
+            tasks.add(lambda: None, name="send", queue="mail").enqueue()
+        assert "mail" not in os.listdir(tmp_path / "data")
+        with Tasks(url) as tasks:
+            job = tasks.add(lambda: None, name="send", queue="mail").enqueue()
+            with penstock.open(tmp_path / "data", shared=True, queue="mail") as queue:
+                assert queue.get(job.id).id == job.id
 
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:

@@ -38,3 +38,19 @@ def test_dead_letters_are_shown_by_reason(command: CommandLine, tmp_path: Path) 
     with penstock.open(path) as queue:
         queue.discard()
     assert command("reasons", path).code == 1
+
+
+def test_limits_are_shown_with_what_is_used(command: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "queue"
+    with penstock.open(
+        path, max_messages=5, max_in_flight=2, tenant_rate_per_s=1e-6, tenant_burst=2
+    ) as queue:
+        queue.enqueue(b"x", tenant="acme")
+        queue.lease()
+        queue.sync()
+        found = {one["name"]: one for one in command("limits", path, "--json").json["limits"]}
+        used = {name: (round(one["used"], 3), one["most"]) for name, one in found.items()}
+        assert used["max_messages"] == (1, 5) and used["max_in_flight"] == (1, 2)
+        assert used["tenant_burst"] == (1, 2)
+        text = command("limits", path).text
+        assert "tenant_burst" in text and "'acme'" in text

@@ -11,7 +11,9 @@ import penstock
 import penstock.aio
 from penstock.client import ClientOptions, RemoteQueue, connect_broker
 from penstock.client.address import QueueAddress
+from penstock.client.callers import Threads
 from penstock.client.rpc_exchange import RpcExchange
+from penstock.clock import SystemClock
 from penstock.errors import (
     BrokerError,
     InvalidInput,
@@ -117,14 +119,19 @@ class LosesAnswers:
             raise Broken
         return answer
 
-    async def pause(self, seconds: float) -> None: ...
-
     async def close(self) -> None:
         await self._real.close()
 
 
+class Impatient(Threads):
+    """Threads that retry at once."""
+
+    async def pause(self, seconds: float) -> None: ...
+
+
 def losing(server: RunningServer, name: str) -> tuple[Any, LosesAnswers]:
-    exchange = RpcExchange(url_of(server), ClientOptions())
+    clock = SystemClock()
+    exchange = RpcExchange(url_of(server), ClientOptions(), Impatient(clock), clock)
     exchange.channel = channel = LosesAnswers(exchange)  # type: ignore[assignment]
     return RemoteQueue(QueueAddress(exchange.base, QueueName("lost", name)), exchange), channel
 

@@ -183,3 +183,29 @@ async def test_limits_say_how_close_they_are(life: StoreLife) -> None:
     found = {one.name: one for one in (await store.run(ORDERS, GetLimits())).limits}
     assert (round(found["rate_burst"].used), found["rate_burst"].most) == (2, 20)
     await store.close()
+
+
+async def test_limits_of_deliveries_say_how_close_they_are(life: StoreLife) -> None:
+    store = await life.open(
+        max_in_flight=9,
+        delivery_rate_per_s=0.5,
+        delivery_burst=8.0,
+        tenant_max_in_flight=3,
+        tenant_rate_per_s=0.25,
+        tenant_burst=4.0,
+    )
+    of = {name: NewMessage(payload=b"x", tenant=name) for name in ("a", "b")}
+    await life.publish(of["a"], of["b"], of["b"], b"x")
+    (first, *_) = await life.lease(4)
+    found = {one.name: one for one in (await store.run(ORDERS, GetLimits())).limits}
+    used = {name: (round(one.used, 3), one.most) for name, one in found.items()}
+    assert (used["max_in_flight"], used["delivery_burst"]) == ((4, 9), (4, 8))
+    assert (used["tenant_max_in_flight"], used["tenant_burst"]) == ((2, 3), (2, 4))
+    assert found["tenant_burst"].effect == "messages of tenant 'b' wait: 0.25 a second"
+    await store.settle(ORDERS, [Settlement("nack", first.receipt, dead=True)])
+    life.clock.passed_ns += 2 * 10**9
+    found = {one.name: one for one in (await store.run(ORDERS, GetLimits())).limits}
+    used = {name: (round(one.used, 3), one.most) for name, one in found.items()}
+    assert (used["max_in_flight"], used["delivery_burst"]) == ((3, 9), (3, 8))
+    assert used["tenant_burst"] == (1.5, 4)
+    await store.close()

@@ -25,7 +25,7 @@ from penstock.cli.schedules import (
     remove_schedule,
     resume_schedule,
 )
-from penstock.cli.survey import consumers, reasons
+from penstock.cli.survey import consumers, limits, reasons
 from tests.docs.pages import DOCS, rows_with
 
 PAGE = "cli.md"
@@ -126,6 +126,7 @@ def test_keys_of_documents(queue: penstock.Queue, capsys: pytest.CaptureFixture[
         "retries": lambda: retries(path, letter.id, json=True),
         "consumers": lambda: consumers(path, json=True),
         "reasons": lambda: reasons(path, json=True),
+        "limits": lambda: limits(path, json=True),
         "verify": lambda: verify(path, json=True),
         "enqueue": lambda: enqueue(path, "x", json=True),
         "ack": lambda: ack(path, receipts[:1], json=True),

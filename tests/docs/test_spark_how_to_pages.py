@@ -3,10 +3,12 @@
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import DOCS
+from tests.docs.sessions import Session
 
 
 def commands(page: str, program: str) -> Iterator[list[str]]:
@@ -35,3 +37,10 @@ def test_the_zip_of_the_page_is_the_one_that_is_tested() -> None:
     tested = (DOCS.parent / "tests" / "spark" / "test_py_files.py").read_text()
     for word in line[1:4] + line[5:]:
         assert f'"{word}"' in tested, word
+
+
+@pytest.mark.long
+def test_the_first_steps_work_as_shown(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    page = (DOCS / "how-to" / "spark-first-steps.md").read_text()
+    assert Session(tmp_path).run_blocks(page) == 3

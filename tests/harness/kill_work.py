@@ -1,12 +1,12 @@
 """What the child of the kill ring writes, and how it tells what was answered.
 
-Everything a child writes follows from (cycle, thread, number), so whoever knows these three knows
-every byte. A line goes out only after the call it tells of was answered; a pipe takes a short line
-whole, so the last one before the kill is either there or not.
+Everything a child writes follows from (cycle, thread, number): these three determine every byte. A
+line goes out only after the call it tells of was answered.
 """
 
+import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from random import Random
 from threading import Thread
@@ -15,6 +15,7 @@ from penstock.clock import ManualClock
 from penstock.codec import Draft
 from penstock.ledger import Compactor, Ledger, LedgerSettings, Retention
 from penstock.ledger.files import Files, OsFiles
+from penstock.torture.children import fork_children, say
 
 EVENT = 16
 WRITERS = 3
@@ -39,6 +40,10 @@ class Orders:
     sync: str
     mapped: bool
     no_sync: bool = False  # a control: every sync is a lie
+
+    def line(self) -> str:
+        """Return the orders as they are given to a child."""
+        return json.dumps(asdict(self))
 
     def files(self) -> Files:
         return LyingFiles() if self.no_sync else OsFiles()
@@ -112,9 +117,8 @@ def name_of(payload: bytes) -> tuple[int, int, int, int]:
 
 def live(orders: Orders) -> None:
     """Write until killed."""
-    tell(f"child {os.getpid()}")
     ledger = Ledger.open(orders.path, orders.settings(), files=orders.files())
-    tell("open")
+    say("open")
     others = [
         Thread(target=_guarded, args=(write, ledger, orders.cycle, thread))
         for thread in range(1, WRITERS)
@@ -138,7 +142,7 @@ def write(ledger: Ledger, cycle: int, thread: int) -> None:
         else:
             seq = log.append_draft(wanted.drafts[0])
         ledger.commit()
-        tell(f"answered {seq} {thread} {number}")
+        say(f"answered {seq} {thread} {number}")
 
 
 def disturb(ledger: Ledger, cycle: int, thread: int) -> None:
@@ -153,20 +157,21 @@ def disturb(ledger: Ledger, cycle: int, thread: int) -> None:
             case 2:
                 event_seq = ledger.events.next_seq - 1
                 ledger.save_snapshot(event_seq, b"%d" % event_seq)
-                tell(f"snapshot {event_seq}")
+                say(f"snapshot {event_seq}")
             case _:
                 low = random.randint(1, ledger.messages.durable_next_seq)
-                tell(f"removing {low}")
+                say(f"removing {low}")
                 Compactor(ledger, ledger.messages, Kept(low), Retention(), ManualClock()).run()
-
-
-def tell(line: str) -> None:
-    os.write(1, f"{line}\n".encode())
 
 
 def _guarded(do: object, *arguments: object) -> None:
     try:
         do(*arguments)  # type: ignore[operator]
     except BaseException as error:
-        tell(f"error {error!r}")
+        say(f"error {error!r}")
         os._exit(1)
+
+
+def main() -> None:
+    """Fork a child for each line of orders."""
+    fork_children(lambda line: live(Orders(**json.loads(line))))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NS = 1_000_000_000
+HEAD_START_NS = 5 * NS  # of tenants that were not served lately
 LEVEL_NS = 60 * NS  # ageing: so long a wait counts as one priority more
 BACKOFF_BASE_NS = NS // 10
 BACKOFF_MAX_NS = 60 * NS
@@ -142,13 +143,21 @@ class Reader:
         chosen: list[Place] = []
         expired: list[Place] = []
 
-        def turn(place: Place) -> tuple[int, int, int, int, int]:
-            post, number, since = place.post, 0, place.due
+        def turn(place: Place) -> tuple[int, int, int]:
+            """Which is first of those with one priority."""
+            post = place.post
+            if not rules.fair:
+                return place.due, 0, post.seq
+            served, number = delivered.served.get((post.tenant, post.priority), (0, 0))
+            return max(served, place.due - HEAD_START_NS), number, post.seq
+
+        def level(place: Place) -> tuple[int, int, int]:
+            """Which is first of those that are first of their priorities."""
+            post, since = place.post, place.due
             if rules.fair:
-                served, number = delivered.served.get((post.tenant, post.priority), (0, 0))
-                since = max(served, since)
-            level = min(post.priority + (now - since) // LEVEL_NS, 9)
-            return -level, since, -post.priority, number, post.seq
+                since = max(delivered.served.get((post.tenant, post.priority), (0, 0))[0], since)
+            risen = min(post.priority + (now - since) // LEVEL_NS, 9)
+            return -risen, since, -post.priority
 
         while len(chosen) < count:
             firsts: dict[tuple[str, int], Place] = {}
@@ -163,9 +172,13 @@ class Reader:
             ]
             if not free or not rules.queue.lets(in_flight[None], delivered.dues.get(None, 0), now):
                 break
-            place = min(free, key=turn)
+            tops = {one.post.priority: one for one in sorted(free, key=turn, reverse=True)}
+            place = min(tops.values(), key=level)
             ready.remove(place)
-            (expired if 0 < place.post.expires <= now else chosen).append(place)
+            if 0 < place.post.expires <= now:
+                expired.append(place)  # as if it had never been there
+                continue
+            chosen.append(place)
             in_flight.update([place.post.tenant, None])
             delivered.deliver(place, rules, now)
         return chosen, expired
@@ -282,7 +295,7 @@ class Reader:
             return self.next_limited(count, now)
         bucket, in_flight = self.rules.queue, self.in_flight()[None]
         counts = self.delivered.copy()
-        room = 0  # expired ones on the way count as well
+        room = 0
         while room <= len(self.places) and bucket.lets(
             in_flight + room, counts.dues.get(None, 0), now
         ):
@@ -298,8 +311,8 @@ class Reader:
         ready = [self.places[seq] for seq, state in self.states(now).items() if state == "ready"]
         chosen: list[Place] = []
         expired: list[Place] = []
-        for place in sorted(ready, key=turn)[:room]:
-            if len(chosen) == count:
+        for place in sorted(ready, key=turn):
+            if len(chosen) == min(count, room):
                 break
             (expired if 0 < place.post.expires <= now else chosen).append(place)
         return chosen, expired

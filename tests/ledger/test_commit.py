@@ -504,3 +504,58 @@ def test_outside_of_always_there_is_nothing_to_wait_for(any_store: Store) -> Non
     any_store.fill(1)
     if any_store.settings.sync != "always":
         assert any_store.ledger.commit_async() is None
+
+
+# -- closing ---------------------------------------------------------------------------------------
+
+
+def test_what_was_appended_before_a_close_is_durable_after_it(
+    slow: tuple[Store, WatchedFiles],
+) -> None:
+    """Another thread closes the ledger between an append and its commit."""
+    store, files = slow
+    ledger, seq = store.ledger, store.messages.append(b"x")
+    store.close()
+    assert files.calls["fdatasync"] > 0
+    ledger.commit()
+    assert seq in seqs(store.messages)
+    with pytest.raises(LedgerClosed):
+        ledger.messages.append(b"y")
+
+
+def test_a_commit_waits_for_a_close_that_is_under_way(slow: tuple[Store, WatchedFiles]) -> None:
+    store, files = slow
+    ledger = store.ledger
+    ledger.messages.append(b"x")
+    is_closing, committed, outcomes = Event(), Event(), list[str]()
+
+    def commit() -> None:
+        is_closing.wait(DEADLINE_S)
+        ledger.commit()
+        outcomes.append("durable")
+        committed.set()
+
+    def sync_slowly() -> None:
+        is_closing.set()
+        outcomes.append("synced")
+
+    files.before_fdatasync = sync_slowly
+    run_threads(lambda number: commit() if number else store.close(), 2)
+    assert committed.is_set()
+    assert outcomes[0] == "synced" and outcomes[-1] == "durable"
+
+
+def test_a_commit_after_a_close_that_failed_says_so(slow: tuple[Store, WatchedFiles]) -> None:
+    store, files = slow
+    ledger = store.ledger
+    ledger.messages.append(b"x")
+
+    def fail() -> None:
+        raise OSError(5, "broken")
+
+    files.before_fdatasync = fail
+    with pytest.raises(LedgerError):
+        ledger.close()
+    files.before_fdatasync = lambda: None
+    with pytest.raises(LedgerStopped, match="may not be on disk"):
+        ledger.commit()

@@ -56,7 +56,7 @@ from penstock.operations import (
     surveying,
 )
 from penstock.operations.answers import Answer
-from penstock.queue import Queue
+from penstock.queue import Queue, gate
 from penstock.queue.operation_handlers import run
 from penstock.queue.queue import open_queue
 from penstock.server.rest.all_endpoints import ENDPOINTS
@@ -186,6 +186,8 @@ STATE = scheduling.ScheduleState(
 )
 RECORDS = {
     following.AwaitEnding: True,
+    following.GetEndings: [following.Ending("id", 3, "expired")],
+    following.ListAwaited: [following.Ending("id", 4)],
     looking.FindMessage: "01HF7YAT00000000G0000000G1",
     ExplainWait: Why("id", "main", "leased", "leased", "It is leased.", {"holder": "ann"}),
     GetRetryInfo: RetryInfo("id", "main", "scheduled", 1, 5, 2_000_000_000, "no", 1_000_000, 0),
@@ -225,7 +227,7 @@ VALUES: dict[Any, Any] = {int: 3, bool: False, list[str]: ["audit", "main"], Non
 
 @every_operation
 def test_the_answer_survives_json(kind: Any) -> None:
-    if kind in (LeaseMessage, following.GetEndings, following.ListAwaited):
+    if kind is LeaseMessage:
         with pytest.raises(TypeError, match="not offered over HTTP"):
             kind.answer.encode([])
         return
@@ -242,12 +244,12 @@ def test_the_answer_survives_json(kind: Any) -> None:
 
 
 def prepared(queue: Queue) -> tuple[str, LeasedMessage, str]:
-    """Return the id of a ready message, a leased message and the id of a dead letter."""
+    """Return the id of a ready message (a gate), a leased message and the id of a dead letter."""
     dead = queue.enqueue(b"dead", max_attempts=1)
     queue.nack(queue.lease()[0], "broken")
     queue.enqueue(b"leased")
     leased = queue.lease(holder="ann")[0]
-    ready = queue.enqueue(b"ready")
+    ready = queue.enqueue(b"ready", headers={gate.HEADER: gate.CLOSED})
     queue.run(CreateGroup("audit", to="end"))
     queue.put_schedule(Schedule("nightly", b"x", cron="30 2 * * *"))
     return ready, leased, dead
@@ -270,6 +272,7 @@ CASES: dict[Any, tuple[Callable[[str, LeasedMessage, str], Any], Any]] = {
         list,
     ),
     following.ListAwaited: (lambda ready, leased, dead: following.ListAwaited(), []),
+    following.OpenGate: (lambda ready, leased, dead: following.OpenGate(ready), True),
     following.Resolve: (lambda ready, leased, dead: following.Resolve(ready, 1), False),
     GetMessage: (lambda ready, leased, dead: GetMessage(ready), looking.Row),
     GetRetryInfo: (lambda ready, leased, dead: GetRetryInfo(dead), RetryInfo),

@@ -52,17 +52,17 @@ def test_the_release_covers_both_processors_and_macos_and_publishes_only_tags() 
 
 def tiny_wheel(folder: Path) -> Path:
     """A wheel with every file that is checked, all of them small."""
-    wheel = folder / "penstock-1.0-cp311-cp311-linux_x86_64.whl"
+    wheel = folder / "penstock_queue-1.0-cp311-cp311-linux_x86_64.whl"
     with zipfile.ZipFile(wheel, "w") as made:
         for name in MUST_HAVE:
             made.writestr(f"penstock/{name}", name)
         for name in COMPILED:
             made.writestr(f"penstock/{name}.cpython-311-x86_64-linux-gnu.so", "compiled")
         made.writestr(
-            "penstock-1.0.dist-info/WHEEL",
+            "penstock_queue-1.0.dist-info/WHEEL",
             "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp311-cp311-linux_x86_64\n",
         )
-        made.writestr("penstock-1.0.dist-info/RECORD", "")
+        made.writestr("penstock_queue-1.0.dist-info/RECORD", "")
     return wheel
 
 
@@ -71,12 +71,12 @@ def test_the_pure_wheel_is_the_same_without_compiled_modules(tmp_path: Path) -> 
     check_wheel(wheel, compiled=True)
     pure = make_pure(wheel, tmp_path)
     check_wheel(pure, compiled=False)
-    assert pure.name == "penstock-1.0-py3-none-any.whl"
+    assert pure.name == "penstock_queue-1.0-py3-none-any.whl"
     with zipfile.ZipFile(pure) as made:
-        assert "Tag: py3-none-any" in made.read("penstock-1.0.dist-info/WHEEL").decode()
+        assert "Tag: py3-none-any" in made.read("penstock_queue-1.0.dist-info/WHEEL").decode()
         recorded = {
             line.partition(",")[0]
-            for line in made.read("penstock-1.0.dist-info/RECORD").decode().splitlines()
+            for line in made.read("penstock_queue-1.0.dist-info/RECORD").decode().splitlines()
         }
         assert recorded == set(made.namelist())
 
@@ -85,7 +85,7 @@ def test_a_wheel_that_lacks_a_file_or_has_a_foreign_one_is_refused(tmp_path: Pat
     with zipfile.ZipFile(tiny_wheel(tmp_path), "a") as made:
         made.writestr("tests/test_x.py", "")
     with pytest.raises(SystemExit, match="tests"):
-        check_wheel(tmp_path / "penstock-1.0-cp311-cp311-linux_x86_64.whl", compiled=True)
+        check_wheel(tmp_path / "penstock_queue-1.0-cp311-cp311-linux_x86_64.whl", compiled=True)
     with pytest.raises(SystemExit, match="as Python only"):
         check_wheel(tiny_wheel(tmp_path), compiled=False)
 
@@ -101,3 +101,13 @@ def test_everything_works_without_what_only_linux_has() -> None:
     )
     assert found.returncode == 0, found.stderr
     assert "works (python)" in found.stdout
+
+
+def test_extras_refer_to_the_project_by_its_own_name() -> None:
+    """`penstock` alone is another project on the package index."""
+    name = PROJECT["project"]["name"]
+    extras = PROJECT["project"]["optional-dependencies"]
+    own = [one for extra in extras.values() for one in extra if one.startswith("penstock")]
+    assert own
+    assert [one for one in own if not one.startswith(f"{name}[")] == []
+    assert name in PROJECT["project"]["entry-points"]["pipx.run"]

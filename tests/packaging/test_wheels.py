@@ -81,6 +81,8 @@ def test_pipx_runs_the_command(dist: Path, tmp_path: Path) -> None:
     home = {"PIPX_HOME": str(tmp_path / "home"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
     command = (sys.executable, "-m", "pipx", "run", "--spec", f"{wheel}[cli]", "penstock")
     assert run(*command, "--version", **home).startswith("penstock ")
+    # By the name of the distribution as well: an entry point of the group `pipx.run`.
+    assert run(*command[:-1], "penstock-queue", "--version", **home).startswith("penstock ")
 
 
 @pytest.mark.parametrize("arch", ["x86_64", "aarch64"])

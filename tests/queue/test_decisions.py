@@ -141,7 +141,7 @@ def due(state: QueueState, **settings: float) -> list[Event]:
 def test_no_decision_changes_the_state(state: QueueState) -> None:
     before, group = (facts_of(state), dump_state(state)), state.groups[0]
     due(state)
-    choose(group, in_order(group), _entry, _message, count=5, now_ns=NOW)
+    choose(group, in_order(group), _entry, _message, count=5, now_ns=NOW, skipped=set())
     held_by_holder(group, "odd")
     decide_cancel(state, 1, NOW)
     decide_cancel_deliverable(group, 3)
@@ -191,10 +191,14 @@ def test_chosen_are_the_first_that_can_be_delivered(
 
     group = state.groups[0]
     order = in_order(group)
-    chosen, events = choose(group, order, entry_of, message_of, count=count, now_ns=NOW)
+    skipped: set[int] = set()
+    chosen, events = choose(
+        group, order, entry_of, message_of, count=count, now_ns=NOW, skipped=skipped
+    )
     good = [seq for seq in order if not (seq in gone or seq % 7 == 0 or seq in unreadable)]
     assert [message.seq for message in chosen] == good[:count]
     kinds = {seq: event.type for event in events for seq in event.seqs}
+    assert kinds.keys() == skipped
     seen = order if len(good) < count else order[: order.index(good[count - 1]) + 1]
     assert kinds == {
         seq: EventType.LOST

@@ -162,13 +162,13 @@ def test_a_step_that_is_blocked_has_not_ended() -> None:
 
 
 def test_the_results_of_steps_that_have_not_ended_stay() -> None:
-    """Results and plans since an unfinished step: at most three for each step that is kept."""
+    """Results, plans and gates since an unfinished step: at most four for each that is kept."""
     store = QueueStore(SMALL)
     publish(store.queue, [PLAN.format("")], DAY_S)
     publish(store.queue, [STEP_RESULT.format("early")], DAY_S)
-    publish(store.queue, map(STEP_RESULT.format, range(7)), DAY_S)
+    publish(store.queue, map(STEP_RESULT.format, range(10)), DAY_S)
     assert store.queue.find(PLAN.format("")) is not None
-    publish(store.queue, map(STEP_RESULT.format, range(7, 9)), DAY_S)
+    publish(store.queue, map(STEP_RESULT.format, range(10, 12)), DAY_S)
     assert store.queue.find(PLAN.format("")) is None
     assert store.queue.find(STEP_RESULT.format(0)) is not None
     store.close()

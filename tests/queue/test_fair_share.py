@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections import Counter
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -90,15 +91,49 @@ def test_each_of_k_tenants_is_served_once_in_k_leases(seed: int) -> None:
 
 
 def test_tenants_that_come_all_the_time_starve_nobody() -> None:
+    """A consumer that new tenants keep busy serves another one every five seconds."""
     store = QueueStore({"fair": True})
     store.queue.publish([NewMessage(payload=b"big", tenant="big")] * 100)
     served = []
-    for number in range(40):
-        store.clock.advance(0.001)
+    for number in range(400):
+        store.clock.advance(0.05)
         store.queue.enqueue(b"new", tenant=f"new{number}")
-        store.clock.advance(0.001)
+        store.clock.advance(0.05)
         served += [one.payload for one in store.queue.dequeue_batch(1)]
-    assert served.count(b"big") >= 5  # once in each round, and the rounds grow
+    turns = [number for number, payload in enumerate(served) if payload == b"big"]
+    assert len(turns) >= 7
+    assert max(b - a for a, b in pairwise(turns)) * 0.1 < 6  # some wait for it in turn
+    store.close()
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("big", [1, 20])
+def test_a_tenant_that_asks_for_less_than_its_share_is_next(big: int, batch: int) -> None:
+    """However many others have a backlog: the queue adds nothing to its wait."""
+    store = QueueStore({"fair": True})
+    names = [f"big{number}" for number in range(big)]
+    store.queue.publish([NewMessage(payload=b"big", tenant=name) for name in names * 100])
+    for _ in range(5):
+        for _ in range(big + 1):  # more than a round
+            store.clock.advance(0.01)
+            assert {one.payload for one in store.queue.dequeue_batch(batch)} == {b"big"}
+        store.queue.enqueue(b"small", tenant="small")
+        assert store.queue.dequeue_batch(batch)[0].payload == b"small"
+    store.close()
+
+
+def test_a_tenant_that_publishes_whenever_it_is_served_takes_turns() -> None:
+    store = QueueStore({"fair": True})
+    names = ["big0", "big1"]
+    store.queue.publish([NewMessage(payload=name, tenant=name) for name in names * 50])
+    served: list[str] = []
+    store.queue.enqueue(b"small", tenant="small")
+    for _ in range(60):
+        store.clock.advance(0.01)
+        served += tenants(store.queue, 1, 1)
+        if served[-1] == "small":
+            store.queue.enqueue(b"small", tenant="small")
+    assert Counter(served) == {"big0": 20, "big1": 20, "small": 20}
     store.close()
 
 
@@ -156,4 +191,18 @@ def test_tenants_without_messages_are_forgotten_in_the_end() -> None:
     share = queue.core.main.fair
     assert share is not None
     assert len(share.dump()["tenants"]) < 21_000
+    store.close()
+
+
+@pytest.mark.parametrize("batch", [1, 9])
+def test_an_expired_message_does_not_cost_its_tenant_a_turn(batch: int) -> None:
+    store = QueueStore({"fair": True})
+    queue = store.queue
+    queue.enqueue(b"old", tenant="a", ttl=1)
+    for tenant, number in (("a", 0), ("b", 0), ("a", 1), ("b", 1)):
+        queue.enqueue(f"{tenant}{number}", tenant=tenant)
+        store.clock.advance(0.1)
+    store.clock.advance(2)
+    leased = [one for _ in range(4) for one in queue.lease(batch)]
+    assert [one.payload for one in leased] == [b"a0", b"b0", b"a1", b"b1"]
     store.close()

@@ -305,3 +305,50 @@ def test_the_slowest_rate_is_one_in_a_hundred_years(setting: str) -> None:
     assert [one.payload for one in store.queue.lease(2)] == [b"a"]
     store.reopen()
     assert store.queue.lease() == []
+
+
+# -- a lease is as large as it may be --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_in_flight": 3},
+        {"delivery_rate_per_s": 1, "delivery_burst": 3},
+        {"tenant_max_in_flight": 3},
+        {"tenant_rate_per_s": 1, "tenant_burst": 3, "fair": True},
+    ],
+)
+def test_expired_messages_do_not_make_a_lease_smaller(settings: dict[str, Any]) -> None:
+    store = QueueStore(settings)
+    queue = store.queue
+    for number in range(2):
+        queue.enqueue(f"old{number}", tenant="acme", ttl=1)
+    fill(queue, acme=4)
+    store.clock.advance(2)
+    assert [one.payload for one in queue.peek(9)] == [b"acme0", b"acme1", b"acme2"]
+    assert payloads(queue.lease(9)) == [b"acme0", b"acme1", b"acme2"]
+    assert (queue.stats().ready, queue.lease(9)) == (1, [])
+    assert store.kill().lease(9) == []
+    store.close()
+
+
+def test_expired_messages_do_not_make_a_dequeued_batch_smaller() -> None:
+    store = QueueStore({"tenant_rate_per_s": 1, "tenant_burst": 2, "delivery_rate_per_s": 3})
+    store.queue.enqueue(b"old", tenant="acme", ttl=1)
+    fill(store.queue, acme=3, bolt=3)
+    store.clock.advance(2)
+    found = store.queue.dequeue_batch(9)
+    assert [one.payload for one in found] == [b"acme0", b"acme1", b"bolt0"]
+    store.close()
+
+
+def test_what_waits_behind_an_expired_message_of_its_key_is_in_the_same_lease() -> None:
+    store = QueueStore({"max_in_flight": 3})
+    queue = store.queue
+    queue.enqueue(b"old", key="k", ttl=1)
+    queue.enqueue(b"next", key="k")
+    queue.enqueue(b"other")
+    store.clock.advance(2)
+    assert sorted(payloads(queue.lease(9))) == [b"next", b"other"]
+    store.close()

@@ -10,6 +10,8 @@ from penstock.queue.after import After, pack_after
 from penstock.queue.attributes import AFTER
 from penstock.queue.events import Cause, Event, EventType
 from penstock.queue.group import Group, Moment
+from penstock.queue.group_events import apply
+from penstock.queue.group_feeding import feed
 from penstock.queue.schedule_table import SCHEDULE_EVENTS
 
 SEQ = 5
@@ -161,15 +163,16 @@ def event(kind: EventType, seq: int = SEQ, at: int = NOW) -> Event:
     )
 
 
-def feed(group: Group, name: str) -> None:
+def publish(group: Group, name: str) -> None:
     """The message, as its state's name says it was published."""
     later = name in ("scheduled", "ready, delayed before")
     keyed = name in ("parked", "leased, of a key")
     if name in ("parked", "blocked") and group.fed_upto <= EARLIER:
         key = KEY if keyed else None
-        group.feed(EARLIER, priority=5, published_ns=1, deliver_at_ns=0, key=key)
+        feed(group, EARLIER, priority=5, published_ns=1, deliver_at_ns=0, key=key)
     if name != "never published":
-        group.feed(
+        feed(
+            group,
             SEQ,
             priority=9 if name == "ready, of high priority" else 5,
             published_ns=1,
@@ -199,9 +202,9 @@ HISTORIES: dict[str, list[Event]] = {
 
 def in_state(name: str) -> Group:
     group = Group(0, "main", 1, Moment())
-    feed(group, name)
+    publish(group, name)
     for past in HISTORIES.get(name, []):
-        group.apply(past)
+        apply(group, past)
     group.waiting.promote(NOW)
     return group
 
@@ -239,9 +242,9 @@ def test_each_state_can_be_reached(name: str) -> None:
 def test_each_state_meets_each_event(name: str, kind: EventType) -> None:
     group = in_state(name)
     before, counted = state_of(group, name), group.totals[kind]
-    group.apply(event(kind))
+    apply(group, event(kind))
     if kind is EventType.SOUGHT:
-        feed(group, name)  # as whoever applied it does: the group reads on from there
+        publish(group, name)  # as whoever applied it does: the group reads on from there
     group.waiting.promote(NOW)
     expected = TABLE[name].get(kind.name)
     assert state_of(group, name) == (expected or before)
@@ -263,7 +266,7 @@ def test_each_state_meets_each_event(name: str, kind: EventType) -> None:
 @pytest.mark.parametrize("name", TABLE)
 def test_seeking_past_a_message_leaves_only_the_dead(name: str) -> None:
     group = in_state(name)
-    group.apply(event(EventType.SOUGHT)._replace(target_seq=SEQ + 1))
+    apply(group, event(EventType.SOUGHT)._replace(target_seq=SEQ + 1))
     assert state_of(group, name) == ("dead" if name.startswith("dead") else "done")
 
 
@@ -271,7 +274,7 @@ def test_seeking_past_a_message_leaves_only_the_dead(name: str) -> None:
 def test_purging_up_to_a_message_leaves_it(name: str) -> None:
     group = in_state(name)
     before = state_of(group, name)
-    group.apply(event(EventType.PURGED)._replace(target_seq=SEQ))
+    apply(group, event(EventType.PURGED)._replace(target_seq=SEQ))
     group.waiting.promote(NOW)
     assert state_of(group, name) == ("ready" if name == "parked" else before)
     assert bool(group.dependencies.touched) == (name == "blocked")  # it is to die
@@ -280,8 +283,8 @@ def test_purging_up_to_a_message_leaves_it(name: str) -> None:
 @pytest.mark.parametrize("kind", ["ACKED", "DEAD", *REMOVALS])
 def test_the_next_of_a_key_gets_its_turn_when_the_one_before_it_goes(kind: str) -> None:
     group = in_state("parked")
-    group.apply(event(EventType.LEASED, EARLIER))
-    group.apply(event(EventType[kind], EARLIER))
+    apply(group, event(EventType.LEASED, EARLIER))
+    apply(group, event(EventType[kind], EARLIER))
     group.waiting.promote(NOW)
     assert state_of(group, "parked") == "ready"
 
@@ -289,8 +292,8 @@ def test_the_next_of_a_key_gets_its_turn_when_the_one_before_it_goes(kind: str) 
 @pytest.mark.parametrize("kind", ["NACKED", "TIMED_OUT", "RELEASED", "EXTENDED", "PROGRESSED"])
 def test_the_next_of_a_key_stays_parked_while_the_one_before_it_is_not_settled(kind: str) -> None:
     group = in_state("parked")
-    group.apply(event(EventType.LEASED, EARLIER))
-    group.apply(event(EventType[kind], EARLIER))
+    apply(group, event(EventType.LEASED, EARLIER))
+    apply(group, event(EventType[kind], EARLIER))
     group.waiting.promote(NOW)
     assert state_of(group, "parked") == "parked"
 
@@ -299,8 +302,8 @@ def test_the_next_of_a_key_stays_parked_while_the_one_before_it_is_not_settled(k
 def test_a_blocked_message_is_ready_when_the_one_before_it_is_done(kind: str) -> None:
     group = in_state("blocked")
     if kind == "ACKED":
-        group.apply(event(EventType.LEASED, EARLIER))
-    group.apply(event(EventType[kind], EARLIER))
+        apply(group, event(EventType.LEASED, EARLIER))
+    apply(group, event(EventType[kind], EARLIER))
     assert state_of(group, "blocked") == "ready"
     assert not group.dependencies.touched
 
@@ -308,8 +311,8 @@ def test_a_blocked_message_is_ready_when_the_one_before_it_is_done(kind: str) ->
 @pytest.mark.parametrize("kind", ["DEAD", *REMOVALS])
 def test_a_blocked_message_is_to_die_when_the_one_before_it_fails(kind: str) -> None:
     group = in_state("blocked")
-    group.apply(event(EventType.LEASED, EARLIER))
-    group.apply(event(EventType[kind], EARLIER))
+    apply(group, event(EventType.LEASED, EARLIER))
+    apply(group, event(EventType[kind], EARLIER))
     assert state_of(group, "blocked") == "blocked"
     assert list(group.dependencies.doomed(group.deliveries).values()) == [[SEQ]]
 
@@ -317,8 +320,8 @@ def test_a_blocked_message_is_to_die_when_the_one_before_it_fails(kind: str) -> 
 @pytest.mark.parametrize("kind", ["NACKED", "TIMED_OUT", "RELEASED", "EXTENDED", "PROGRESSED"])
 def test_a_blocked_message_stays_so_while_the_one_before_it_is_not_settled(kind: str) -> None:
     group = in_state("blocked")
-    group.apply(event(EventType.LEASED, EARLIER))
-    group.apply(event(EventType[kind], EARLIER))
+    apply(group, event(EventType.LEASED, EARLIER))
+    apply(group, event(EventType[kind], EARLIER))
     assert state_of(group, "blocked") == "blocked"
     assert not group.dependencies.touched
 

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from penstock.ledger import Ledger
-from tests.harness.kill_children import Template
+from penstock.torture.children import Children
 from tests.harness.kill_judge import Judge
 from tests.harness.kill_work import Orders
 
@@ -33,14 +33,14 @@ POLICIES = {
 
 
 @pytest.fixture(scope="module")
-def template() -> Iterator[Template]:
-    template = Template()
-    yield template
-    template.close()
+def children() -> Iterator[Children]:
+    children = Children("tests.harness.kill_work")
+    yield children
+    children.close()
 
 
-def run_cycles(template: Template, root: Path, policy: str, cycles: int) -> int:
-    """Kill so many children; how many answers were checked."""
+def run_cycles(children: Children, root: Path, policy: str, cycles: int) -> int:
+    """Kill a child in each cycle. Return how many answers were checked."""
     sync, mapped = POLICIES[policy]
     random = Random(policy)
     answers = 0
@@ -53,10 +53,10 @@ def run_cycles(template: Template, root: Path, policy: str, cycles: int) -> int:
         path = root / str(cycle // CYCLES_PER_DIRECTORY)
         orders = Orders(str(path), cycle, sync, mapped)
         answers_before = random.choice((0, random.randint(1, MOST_ANSWERS)))
-        template.start(orders)
-        template.hear(judge, upto=judge.answers + answers_before)
-        template.send(signal.SIGKILL)
-        template.hear_the_rest(judge)
+        children.start(orders.line())
+        children.hear(judge, upto=judge.answers + answers_before)
+        children.send(signal.SIGKILL)
+        children.hear_the_rest(judge)
         # Every other time only a look, so that it is the next child that recovers.
         read_only = cycle % 2 == 1
         if read_only and not (path / "queue.json").exists():
@@ -68,17 +68,17 @@ def run_cycles(template: Template, root: Path, policy: str, cycles: int) -> int:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_whatever_was_answered_survives_kill_9(
-    template: Template, tmp_path: Path, policy: str
+    children: Children, tmp_path: Path, policy: str
 ) -> None:
     cycles = CYCLES // len(POLICIES)
-    assert run_cycles(template, tmp_path, policy, cycles) > 10 * cycles
+    assert run_cycles(children, tmp_path, policy, cycles) > 10 * cycles
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_whatever_was_answered_survives_kill_9_again_and_again(
-    template: Template, tmp_path: Path, policy: str
+    children: Children, tmp_path: Path, policy: str
 ) -> None:
     cycles = -(-LONG_CYCLES // len(POLICIES))
-    assert run_cycles(template, tmp_path, policy, cycles) > 10 * cycles
+    assert run_cycles(children, tmp_path, policy, cycles) > 10 * cycles

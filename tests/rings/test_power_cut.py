@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.ledger import Ledger
-from tests.harness.kill_children import Template
+from penstock.torture.children import Children
 from tests.harness.kill_judge import Judge
 from tests.harness.kill_work import Orders
 from tests.harness.power_mounts import Ext4, ext4
@@ -29,31 +29,31 @@ pytestmark = pytest.mark.root
 
 
 @pytest.fixture(scope="module")
-def template() -> Iterator[Template]:
-    template = Template()
-    yield template
-    template.close()
+def children() -> Iterator[Children]:
+    children = Children("tests.harness.kill_work")
+    yield children
+    children.close()
 
 
 def live_and_cut(
-    template: Template, file_system: Ext4, orders: Orders, judge: Judge, answers: int
+    children: Children, file_system: Ext4, orders: Orders, judge: Judge, answers: int
 ) -> None:
-    """A child writes until so many answers, then the power fails."""
-    template.start(orders)
+    """Let a child write until a number of answers, then cut the power."""
+    children.start(orders.line())
     try:
-        template.hear(judge, upto=judge.answers + answers)
-        template.send(signal.SIGSTOP)
-        template.hear_until_stopped(judge)
+        children.hear(judge, upto=judge.answers + answers)
+        children.send(signal.SIGSTOP)
+        children.hear_until_stopped(judge)
         file_system.cut_power()
     finally:
-        template.send(signal.SIGKILL)
-    template.hear_the_rest(judge)
+        children.send(signal.SIGKILL)
+    children.hear_the_rest(judge)
     file_system.unmount()
     file_system.mount()
 
 
-def run_cuts(template: Template, file_system: Ext4, cuts: int) -> int:
-    """Cut the power so many times; how many answers were checked."""
+def run_cuts(children: Children, file_system: Ext4, cuts: int) -> int:
+    """Cut the power `cuts` times. Return how many answers were checked."""
     random = Random("power")
     answers = 0
     judge = Judge()
@@ -67,34 +67,34 @@ def run_cuts(template: Template, file_system: Ext4, cuts: int) -> int:
         judge.cycle = cut
         orders = Orders(str(path), cut, "always", mapped=True)
         wanted = random.choice((0, random.randint(1, MOST_ANSWERS)))
-        live_and_cut(template, file_system, orders, judge, wanted)
+        live_and_cut(children, file_system, orders, judge, wanted)
         with Ledger.open(str(path), orders.settings()) as ledger:
             judge.judge(ledger)
     return answers + judge.answers
 
 
-def test_whatever_was_answered_survives_a_power_cut(template: Template, tmp_path: Path) -> None:
+def test_whatever_was_answered_survives_a_power_cut(children: Children, tmp_path: Path) -> None:
     with ext4(tmp_path) as file_system:
-        assert run_cuts(template, file_system, CUTS) > 10 * CUTS
+        assert run_cuts(children, file_system, CUTS) > 10 * CUTS
 
 
 @pytest.mark.long
 def test_whatever_was_answered_survives_a_power_cut_again_and_again(
-    template: Template, tmp_path: Path
+    children: Children, tmp_path: Path
 ) -> None:
     with ext4(tmp_path) as file_system:
-        assert run_cuts(template, file_system, LONG_CUTS) > 10 * LONG_CUTS
+        assert run_cuts(children, file_system, LONG_CUTS) > 10 * LONG_CUTS
 
 
 def test_without_syncs_a_power_cut_loses_what_was_answered(
-    template: Template, tmp_path: Path
+    children: Children, tmp_path: Path
 ) -> None:
     """The control: the ring has teeth."""
     with ext4(tmp_path) as file_system:
         path = file_system.directory / "queue"
         orders = Orders(str(path), 0, "always", mapped=True, no_sync=True)
         judge = Judge()
-        live_and_cut(template, file_system, orders, judge, MOST_ANSWERS)
+        live_and_cut(children, file_system, orders, judge, MOST_ANSWERS)
         with pytest.raises((AssertionError, PenstockError)):
             with Ledger.open(str(path), orders.settings(), create=False) as ledger:
                 judge.judge(ledger)

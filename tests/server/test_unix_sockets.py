@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from websockets.sync.client import unix_connect
 
+import penstock
 from penstock.errors import InvalidInput
 from penstock.server.listening import UnixSocket
 from penstock.server.settings import ServerSettings
@@ -80,6 +81,18 @@ def test_a_socket_that_replaced_ours_is_not_removed(tmp_path: Path, path: str) -
         inode = os.stat(path).st_ino
         Path(f"{path}.keep").touch()  # so that the inode is not used again
     assert os.stat(path).st_ino == inode
+
+
+def test_a_socket_file_that_was_removed_is_made_again(tmp_path: Path, path: str) -> None:
+    with RunningServer(tmp_path / "data", unix=path, unix_mode="0660") as running:
+        with _client(path) as before:
+            assert before.get("/api/v1/namespaces").status_code == 200
+            os.unlink(path)
+            with penstock.open(running.server.urls[-1] + "/shop/orders") as queue:
+                assert queue.enqueue(b"x")  # tried again until there is a socket
+            assert before.get("/api/v1/namespaces").status_code == 200  # connections are kept
+        assert stat.S_IMODE(os.lstat(path).st_mode) == 0o660
+    assert not os.path.lexists(path)
 
 
 def test_a_websocket_over_it(running: RunningServer, path: str) -> None:

@@ -227,6 +227,30 @@ def test_options_of_a_client_and_a_collector_apply(tmp_path: Path) -> None:
 # -- several queues --------------------------------------------------------------------------------
 
 
+def test_the_holder_follows_messages_of_other_queues_as_clients_do(tmp_path: Path) -> None:
+    with (
+        penstock.open(tmp_path, shared=True, queue="shop/first") as first,
+        penstock.open(tmp_path, shared=True, queue="shop/second") as second,
+    ):
+        for call in ("enqueue", "publish"):
+            second.enqueue("opens the queue in this process")
+            assert second.dequeue(wait_s=20) is not None
+            earlier = first.enqueue("1")
+            if call == "enqueue":
+                later = second.enqueue("2", after=[earlier])
+            else:
+                later = second.publish([NewMessage(payload="2", after=[earlier])])[0].id
+            assert first.dequeue(wait_s=20) is not None
+            found = second.dequeue(wait_s=20)
+            assert found is not None and found.id == later
+    with penstock.open(tmp_path / "one", shared=True) as alone:
+        alone.enqueue("opens the queue in this process")
+        assert alone.dequeue(wait_s=20) is not None
+        for _ in range(2):
+            with pytest.raises(PenstockError, match="of no queue here|another queue"):
+                alone.enqueue("2", after=[earlier])
+
+
 def test_a_directory_of_several_queues(tmp_path: Path) -> None:
     with (
         penstock.open(tmp_path / "data", shared=True, queue="mail") as mail,
@@ -432,3 +456,22 @@ def test_a_directory_that_only_another_user_may_read_is_refused_with_both_names(
     monkeypatch.setattr(os, "geteuid", lambda: owner)
     with pytest.raises(LedgerError, match="opening failed: .*Permission denied"):
         penstock.open(tmp_path / "q", shared=True)
+
+
+@pytest.mark.parametrize("is_deep", [False, True])
+def test_a_removed_socket_is_made_again(tmp_path: Path, is_deep: bool) -> None:
+    """A clean-up of *.sock and the like takes it away under a live holder."""
+    path = tmp_path / ("deep" * 30 if is_deep else "") / "q"
+    with sharing(path) as holder, sharing(path) as client:
+        client.ask("enqueue", b"1")
+        for _ in range(2):
+            (path / "SOCKET").unlink()
+            with sharing(path) as third:  # it waits until it can connect
+                assert third.ask("role") == "client"
+                third.ask("enqueue", b"2")
+            client.ask("enqueue", b"3")
+        assert holder.ask("role") == "holder"
+        assert holder.ask("stats").ready == 5
+    assert not (path / "SOCKET").exists()
+    with penstock.open(path) as queue:
+        assert queue.stats().ready == 5

@@ -10,6 +10,13 @@ from penstock.arrow.locations import close_connections
 from penstock.spark import session
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one process run all tests that use the session: another would start a second one."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(autouse=True)
 def no_connections() -> Iterator[None]:
     """A broker that is gone leaves no open socket here."""

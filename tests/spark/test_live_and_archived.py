@@ -248,8 +248,8 @@ def test_times_in_a_gap(data: Path, orders: Path, target: Path, merged: str) -> 
         assert len(manifest_of(target).files) == (1 if merged == "over gaps" else 3)
 
     def live(since: datetime | None, until: datetime | None) -> list[int]:
-        options = {"since": since, "until": until, "columns": "seq"}
-        found: list[int] = penstock.arrow.read(orders, **options).read_all()["seq"].to_pylist()
+        table = penstock.arrow.read(orders, since=since, until=until, columns="seq").read_all()
+        found: list[int] = table["seq"].to_pylist()
         return found
 
     def restored(since: datetime | None, until: datetime | None) -> list[int]:

@@ -360,9 +360,9 @@ def test_two_streams_write_to_one_table_at_once(
     """The second one is started in a thread of its own, as an application may do."""
     name = name_of(kind, tmp_path)
     numbers = {"a": range(1, 4), "b": range(101, 105)}
-    for source, found in numbers.items():
+    for source, some in numbers.items():
         with penstock.open(str(tmp_path / source)) as queue:
-            queue.enqueue_batch([b"%d" % n for n in found])
+            queue.enqueue_batch([b"%d" % n for n in some])
 
     def start(source: str, checkpoint: str) -> StreamingQuery:
         where = str(tmp_path / source), name

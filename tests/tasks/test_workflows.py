@@ -7,8 +7,11 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import InvalidInput, NoSuchMessage
 from penstock.queue import events, history
+from penstock.queue.facade import AnyQueue
 from penstock.tasks import Discard, GiveUp, Tasks, Workflow, chain, chord, group
 from penstock.tasks.drawing import draw
+from penstock.tasks.envelope import Plan
+from penstock.tasks.run import read_plan
 from tests.server.running import RunningServer
 
 
@@ -79,6 +82,22 @@ def test_a_group_and_a_chord(flows: Tasks) -> None:
     assert both[1].result() == 112
 
 
+def test_results_read_the_plan_once_and_not_once_a_step(
+    flows: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = group(*[flows["total"].s([n]) for n in range(20)]).enqueue()
+    flows.run_pending()
+    reads: list[str] = []
+
+    def counted(queue: AnyQueue, flow: str) -> Plan:
+        reads.append(flow)
+        return read_plan(queue, flow)
+
+    monkeypatch.setattr("penstock.tasks.run.read_plan", counted)
+    assert list(run.results().values()) == list(range(20))
+    assert len(reads) == 1
+
+
 def test_steps_with_names(flows: Tasks, ran: list[str]) -> None:
     flow = Workflow()
     left = flow.step("left", flows["fetch"].s(2))
@@ -141,7 +160,7 @@ def test_a_workflow_is_forgotten_in_time(flows: Tasks, clock: ManualClock) -> No
 
 
 def test_what_cannot_be_a_workflow_is_refused_and_nothing_is_published(flows: Tasks) -> None:
-    elsewhere = flows.add(lambda: None, name="elsewhere", queue="other")
+    elsewhere = Tasks("memory:").add(lambda: None, name="elsewhere")
     flow = Workflow()
     first = flow.step("a", flows["fetch"].s(1))
     other = Workflow().step("a", flows["fetch"].s(2))  # of the same name
@@ -151,7 +170,7 @@ def test_what_cannot_be_a_workflow_is_refused_and_nothing_is_published(flows: Ta
 
     wrong: list[tuple[str, Any]] = [
         ("already", lambda: flow.step("a", flows["fetch"].s(1))),
-        ("one queue", lambda: flow.step("b", elsewhere.s())),
+        ("of one Tasks", lambda: flow.step("b", elsewhere.s())),
         ("task.s", lambda: flow.step("b", flows["fetch"])),  # type: ignore[arg-type]
         ("'scale' does not fit", lambda: flow.step("b", flows["total"].s(first.result, scale="x"))),
         ("of another workflow", lambda: Workflow().step("b", flows["total"].s(first.result))),
@@ -163,6 +182,8 @@ def test_what_cannot_be_a_workflow_is_refused_and_nothing_is_published(flows: Ta
         ("after_failed of step 'b' is 'ignore'", lambda: after(first, after_failed="ignore")),
         ("'b' has 'a'; it must have steps", lambda: after(["a"])),
         ("'b' has 'a'; it must have steps", lambda: after("a")),
+        ("'b' has 7; it must have steps", lambda: after(7)),
+        ("'b' has None; it must have steps", lambda: after(None)),
         ("'b' is after 'a', a step of another", lambda: after(other)),
         ("another workflow", lambda: flow.step("b", flows["total"].s(other.result))),
         ("no steps", lambda: Workflow().enqueue()),

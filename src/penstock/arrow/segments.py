@@ -7,7 +7,6 @@ the end by reading, as recovery does, and then syncs the file itself. Everything
 sync is on disk after it. No sync is needed where the writer's own checkpoints promise as much.
 """
 
-import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from penstock import codec
 from penstock.arrow.locations import QueueLocation
 from penstock.errors import BadEntry, NewerVersion, NotALedger
 from penstock.ledger.files import Files, OsFiles
-from penstock.ledger.folder import Folder, read_fully
+from penstock.ledger.folder import Folder, read_fully, sync_what_was_read
 from penstock.ledger.json_files import (
     CLOSED_NAME,
     MANIFEST_NAME,
@@ -43,7 +42,6 @@ from penstock.queue.compaction import ArchivedNote, archived_note
 
 _KINDS = {"messages": MESSAGES, "events": EVENTS}
 _MAX_LISTINGS = 10  # of a directory that a writer is changing
-_CANNOT_SYNC = (errno.EROFS, errno.EINVAL)  # the file system is mounted read-only
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,16 +230,9 @@ class DirectoryLogWatcher:
                 return None
             end, next_seq, durable_upto, no_holes = self._end_of(fd, header, closed)
             if durable_upto < end:
-                self._sync(fd)
+                sync_what_was_read(self._files, fd)
         self._known = (header, end, next_seq)
         return Span(header, end, next_seq, is_last=True, intact=intact and no_holes)
-
-    def _sync(self, fd: int) -> None:
-        try:
-            self._files.fdatasync(fd)
-        except OSError as error:
-            if error.errno not in _CANNOT_SYNC:
-                raise
 
     def _end_of(self, fd: int, header: SegmentHeader, closed: LogEnd) -> tuple[int, int, int, bool]:
         """Return the end of the entries, the next seq, the end of what the writer says is durable,

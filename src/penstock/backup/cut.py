@@ -16,7 +16,6 @@ reading began. The size of the active segment says nothing, as zeros are allocat
 writer. Its end is found as recovery finds it, and then synced.
 """
 
-import errno
 import os
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from typing import NamedTuple
 from penstock import codec
 from penstock.errors import BadEntry, LedgerError, NewerVersion
 from penstock.ledger.files import Files
-from penstock.ledger.folder import Folder, read_fully
+from penstock.ledger.folder import Folder, read_fully, sync_what_was_read
 from penstock.ledger.json_files import (
     CLOSED_NAME,
     MANIFEST_NAME,
@@ -45,7 +44,6 @@ from penstock.queue.settings import QueueSettings
 _SMALL_FILES = (MANIFEST_NAME, CLOSED_NAME, TRANSACTIONS_NAME, ARCHIVED_NAME)
 _LOGS = ("events", "messages")  # in the order of reading
 _LOOKS = 100  # at a directory that a writer changes
-_CANNOT_SYNC = (errno.EROFS, errno.EINVAL)  # the file system is mounted read-only
 
 
 class Piece(NamedTuple):
@@ -237,7 +235,7 @@ class _Look:
             else:
                 data, last = self._examined(fd, data, header, log, max_entry_bytes)
                 end, next_seq = last.end, last.next_seq
-            self._sync(fd)
+            sync_what_was_read(self._files, fd)
         finally:
             self._files.close(fd)
         self._cut.next_seqs[log] = next_seq
@@ -262,11 +260,3 @@ class _Look:
 
     def _bytes_of(self, fd: int) -> bytes:
         return read_fully(self._files, fd, self._files.size(fd), 0)
-
-    def _sync(self, fd: int) -> None:
-        """Make durable what was read: a backup must not be ahead of its source."""
-        try:
-            self._files.fdatasync(fd)
-        except OSError as error:
-            if error.errno not in _CANNOT_SYNC:
-                raise

@@ -75,6 +75,7 @@ from penstock.operations import (
     Page,
     Verb,
 )
+from penstock.queue.gate import are_behind_gates
 
 A = TypeVar("A")
 
@@ -291,7 +292,10 @@ class Broker:
                 ids = self.following.elsewhere(messages, self.identity_of(queue))
                 if ids:
                     publish = partial(self._in_queue.publish, queue, messages)
-                    return self.background.run(self.following.publish(queue, ids, publish))
+                    are_gated = are_behind_gates(messages)
+                    return self.background.run(
+                        self.following.publish(queue, ids, publish, are_gated=are_gated)
+                    )
                 break
         direct = None if pending is None else self.store.direct(queue)
         if pending is not None and direct is not None:

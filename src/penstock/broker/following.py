@@ -10,8 +10,8 @@ and a broker resolves it afterwards:
 3. It records what it learned in the waiting queue, as an event. That event is idempotent: brokers
    may do this at the same time, and again after a restart.
 
-A broker that dies between the steps loses nothing: the next one begins with step 2. The work takes
-at most a tenth of the time, however many messages wait.
+A broker that dies between the steps loses nothing: the next one begins with step 2. Between two
+looks it rests, for longer if more messages wait, and never longer than `MAX_REST_S`.
 """
 
 import asyncio
@@ -33,7 +33,8 @@ from penstock.queue.events import Outcome
 log = logging.getLogger("penstock.broker")
 
 DOCUMENT = "following.json"
-_REST = 10  # times as long as a look takes is waited before the next one
+MAX_REST_S = 0.25
+_REST = 20  # times as long as the waiting messages took to list is rested: asking costs as much
 _TROUBLE_S = 1.0
 
 
@@ -99,13 +100,20 @@ class Following:
         return sorted(found)
 
     async def publish(
-        self, queue: QueueName, ids: Sequence[str], publish: Callable[[], Future[list[Published]]]
+        self,
+        queue: QueueName,
+        ids: Sequence[str],
+        publish: Callable[[], Future[list[Published]]],
+        *,
+        are_gated: bool = False,
     ) -> list[Published]:
         """Publish messages that come after these of other queues.
 
         Raise NoSuchMessage if one of them was never published, InvalidInput if it is of another
         namespace.
         """
+        if are_gated and self._store.has_one_queue:
+            return await publish()  # the others are not here: workers of tasks follow them
         for earlier, its_ids in (await self._by_queue(ids)).items():
             if earlier is None:
                 raise NoSuchMessage(f"after names {its_ids[0]}, a message of no queue here")
@@ -143,33 +151,37 @@ class Following:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
             self._wake.clear()
-            began_s = loop.time()
-            has_failed = False
-            while self._due:
-                queue = self._due.pop()
-                try:
-                    await self._look(queue)
-                except NoSuchQueue:
-                    self._watch(queue, ())
-                except (PenstockError, OSError) as error:
-                    log.warning("what %s waits for in other queues is not known: %s", queue, error)
-                    self._due.add(queue)
-                    has_failed = True
-                    break
-            rest_s = (loop.time() - began_s) * _REST
-            if has_failed:
-                rest_s = max(rest_s, _TROUBLE_S)
-                self._wake.set()
-            await asyncio.sleep(rest_s)
+            # Queues that are due again meanwhile have their turn after the rest.
+            due, self._due = self._due, set()
+            listing_s = 0.0
+            while due:
+                listing_s += await self._try_look(due.pop())
+            await asyncio.sleep(min(listing_s * _REST, MAX_REST_S))
 
-    async def _look(self, queue: QueueName) -> None:
-        """Learn what became of the messages that a queue waits for, and note it there."""
-        store = self._store
+    async def _try_look(self, queue: QueueName) -> float:
+        """Look at a queue, and later again if that fails. Return the seconds to rest for."""
+        try:
+            return await self._look(queue)
+        except NoSuchQueue:
+            self._watch(queue, ())
+        except (PenstockError, OSError) as error:
+            log.warning("what %s waits for in other queues is not known: %s", queue, error)
+            asyncio.get_running_loop().call_later(_TROUBLE_S, self._look_at, [queue])
+        return 0.0
+
+    async def _look(self, queue: QueueName) -> float:
+        """Learn what became of the messages that a queue waits for, and note it there.
+
+        Return the seconds that listing them took. The rest of the time passes in waiting for the
+        disk, beside others, or brings news, of which there is one for each message.
+        """
+        store, loop = self._store, asyncio.get_running_loop()
+        began_s = loop.time()
         awaited = {one.id: one.outcome for one in await store.run(queue, ListAwaited())}
+        listing_s = loop.time() - began_s
         by_queue = await self._by_queue(awaited)
         # Watch first: what happens between an answer and the watch would be missed.
         self._watch(queue, [one for one in by_queue if one is not None])
@@ -177,6 +189,7 @@ class Following:
             for ending in await self._endings(earlier, ids):
                 if ending.outcome != awaited[ending.id]:
                     await store.run(queue, Resolve(ending.id, int(ending.outcome), ending.how))
+        return listing_s
 
     async def _endings(self, earlier: QueueName | None, ids: Sequence[str]) -> list[Ending]:
         if earlier is not None:

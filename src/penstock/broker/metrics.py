@@ -5,7 +5,7 @@ read from there on request, so they are correct after a restart too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -57,15 +57,18 @@ def cause_of(error: PenstockError) -> str:
     return next((cause for kind, cause in CAUSES if isinstance(error, kind)), "other")
 
 
-class _Read(NamedTuple):
-    """A series that is read from the counts of a group."""
+_From = TypeVar("_From", GroupStats, Stats, Reader)
+
+
+class _Read(NamedTuple, Generic[_From]):
+    """A series that is read from the counts of a group or queue, or from the report of a reader."""
 
     name: str
     help: str
-    value: Callable[[GroupStats], float]
+    value: Callable[[_From], float]
 
 
-_GROUP_COUNTERS = (
+_GROUP_COUNTERS: tuple[_Read[GroupStats], ...] = (
     _Read("delivered", "Messages leased or taken, each attempt.", lambda g: g.delivered),
     _Read("acked", "Messages settled well.", lambda g: g.acked),
     _Read("nacked", "Attempts that failed and are tried again.", lambda g: g.nacked),
@@ -76,7 +79,7 @@ _GROUP_COUNTERS = (
     _Read("expired", "Messages whose time to live was over.", lambda g: g.expired),
     _Read("cancelled", "Messages that were cancelled.", lambda g: g.cancelled),
 )
-_GROUP_GAUGES = (
+_GROUP_GAUGES: tuple[_Read[GroupStats], ...] = (
     _Read("ready", "Messages that can be delivered now.", lambda g: g.ready),
     _Read("scheduled", "Messages that are due later.", lambda g: g.scheduled),
     _Read("in_flight", "Messages that are leased now.", lambda g: g.leased),
@@ -93,43 +96,25 @@ _GROUP_GAUGES = (
 )
 
 
-class _QueueRead(NamedTuple):
-    """A series that is read from the counts of a queue."""
-
-    name: str
-    help: str
-    value: Callable[[Stats], float]
-
-
-_QUEUE_COUNTERS = (
-    _QueueRead("published", "Messages published.", lambda s: s.published),
-    _QueueRead("deduplicated", "Publishes answered with an earlier id.", lambda s: s.deduplicated),
-    _QueueRead("dedup_evicted", "Dedup ids forgotten early.", lambda s: s.dedup_evicted),
+_QUEUE_COUNTERS: tuple[_Read[Stats], ...] = (
+    _Read("published", "Messages published.", lambda s: s.published),
+    _Read("deduplicated", "Publishes answered with an earlier id.", lambda s: s.deduplicated),
+    _Read("dedup_evicted", "Dedup ids forgotten early.", lambda s: s.dedup_evicted),
 )
-_QUEUE_GAUGES = (
-    _QueueRead("dedup_entries", "Dedup ids remembered now.", lambda s: s.dedup_entries),
-    _QueueRead(
-        "message_log_bytes", "Bytes of the message log.", lambda s: s.storage.message_log_bytes
-    ),
-    _QueueRead("event_log_bytes", "Bytes of the event log.", lambda s: s.storage.event_log_bytes),
-    _QueueRead("segments", "Segment files.", lambda s: s.storage.segments),
-    _QueueRead("damaged", "Damages found since it was opened.", lambda s: s.storage.damaged),
-    _QueueRead("paused", "1 if nothing is handed out.", lambda s: s.paused),
+_QUEUE_GAUGES: tuple[_Read[Stats], ...] = (
+    _Read("dedup_entries", "Dedup ids remembered now.", lambda s: s.dedup_entries),
+    _Read("message_log_bytes", "Bytes of the message log.", lambda s: s.storage.message_log_bytes),
+    _Read("event_log_bytes", "Bytes of the event log.", lambda s: s.storage.event_log_bytes),
+    _Read("segments", "Segment files.", lambda s: s.storage.segments),
+    _Read("damaged", "Damages found since it was opened.", lambda s: s.storage.damaged),
+    _Read("paused", "1 if nothing is handed out.", lambda s: s.paused),
 )
 
 
-class _ReaderRead(NamedTuple):
-    """A series that is read from the report of a reader."""
-
-    name: str
-    help: str
-    value: Callable[[Reader], float]
-
-
-_READER_GAUGES = (
-    _ReaderRead("reader_lag", "Messages that a reader has not read.", lambda r: r.lag),
-    _ReaderRead("reader_position", "The next seq that a reader reads.", lambda r: r.position),
-    _ReaderRead(
+_READER_GAUGES: tuple[_Read[Reader], ...] = (
+    _Read("reader_lag", "Messages that a reader has not read.", lambda r: r.lag),
+    _Read("reader_position", "The next seq that a reader reads.", lambda r: r.position),
+    _Read(
         "reader_reported_seconds",
         "When a reader reported last, in seconds since 1970.",
         lambda r: r.reported_ns / NS,

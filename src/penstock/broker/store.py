@@ -322,6 +322,11 @@ class Documents(Protocol):
 class Store(Documents, Protocol):
     """Queues, by name. Every method that names a queue may raise NoSuchQueue."""
 
+    @property
+    def has_one_queue(self) -> bool:
+        """Is there one queue, and never another?"""
+        ...
+
     # -- life --------------------------------------------------------------------------------------
 
     async def claim(self) -> None:

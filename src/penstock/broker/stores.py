@@ -10,6 +10,7 @@ from penstock.broker.store import Store
 from penstock.checking import MEMORY, is_database_url
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput
+from penstock.extras import requires_extra
 from penstock.ledger.files import Files
 from penstock.ledger.memory_files import MemoryFiles
 
@@ -53,13 +54,8 @@ def _postgres_store(
     observe_commit: Callable[[float, int], None],
     clock: Clock | None,
 ) -> Store:
-    try:
+    with requires_extra("postgres", "a store in PostgreSQL", InvalidInput):
         from penstock.broker.postgres import ClusterOptions, PostgresStore
-    except ModuleNotFoundError as error:
-        raise InvalidInput(
-            f"a store in PostgreSQL needs the package {error.name!r}, which is not installed; "
-            f"install Penstock with the extra postgres (pip install '.[postgres]' in its checkout)"
-        ) from None
     options = ClusterOptions(
         schema=settings.postgres_schema,
         max_connections=settings.postgres_connections,

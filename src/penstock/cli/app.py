@@ -66,8 +66,8 @@ _ANSWERS = (
 _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by panel of --help
     "Look (changes nothing)": (
         *(look.stats, files.inspect, look.peek, tail, look.why),
-        *(look.retries, look.history, survey.consumers, survey.reasons, files.verify, top),
-        *(workflow_app,),
+        *(look.retries, look.history, survey.consumers, survey.reasons, survey.limits),
+        *(files.verify, top, workflow_app),
     ),
     "Change": (
         *(messages.enqueue, messages.dequeue, messages.lease, messages.ack, messages.nack),
@@ -83,10 +83,11 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by pa
     "Data pipeline (on Spark)": (spark_app,),
 }
 
+_HELP = ["--help", "-h"]
 app = typer.Typer(
     name="penstock",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings={"help_option_names": _HELP},
     pretty_exceptions_enable=False,
 )
 for _panel, _commands in _COMMANDS.items():
@@ -119,7 +120,7 @@ def penstock_command(
     """Use a queue from the shell, by its directory or its URL at a broker.
 
     Exit codes: 0 success; 1 nothing or a problem found, or refused by the queue;
-    2 wrong usage, or the files or the broker cannot be used.
+    2 wrong usage, or the files or the broker cannot be used; 130 interrupted.
     """
 
 
@@ -150,9 +151,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _without_types_of_flags(command: Any) -> Any:
+    """Let the help show `--json`, not `--json <bool>`: a flag takes no value."""
+    flags = [one for one in command.params if getattr(one, "is_flag", False)]
+    context = typer.Context(command, help_option_names=_HELP)
+    for flag in (*flags, command.get_help_option(context)):
+        flag.metavar = ""
+    for part in getattr(command, "commands", {}).values():
+        _without_types_of_flags(part)
+    return command
+
+
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        code = app(arguments, prog_name="penstock", standalone_mode=False)
+        command = _without_types_of_flags(typer.main.get_command(app))
+        code = command(arguments, prog_name="penstock", standalone_mode=False)
     except _UsageError as error:
         if sentence := _usage_sentence(error):
             print_stderr(sentence)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from penstock.cli.formatting import duration
 from penstock.cli.options import AsJson, argument, duration_option, option
 from penstock.cli.started_broker import started_broker, stopped_like_ctrl_c
-from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import print_json, print_stderr, print_text
 from penstock.client import is_url
 from penstock.errors import InvalidInput
+from penstock.extras import requires_extra
 
 if TYPE_CHECKING:
     from penstock.demo import Counts

@@ -27,9 +27,9 @@ from penstock.cli.machine_checks import (
     machine_findings,
 )
 from penstock.cli.options import AsJson, argument, option
-from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import out, print_json, print_text
 from penstock.clock import SystemClock
+from penstock.extras import requires_extra
 from penstock.ledger.damage import QUARANTINE
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder

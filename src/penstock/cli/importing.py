@@ -6,8 +6,8 @@ import typer
 
 from penstock.cli.formatting import number, printable
 from penstock.cli.options import AsJson, argument, option
-from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import print_json, print_line, print_stderr, progress_bar
+from penstock.extras import requires_extra
 
 if TYPE_CHECKING:
     from penstock.importing.record import Source

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from penstock.checking import is_database_url
 from penstock.cli.formatting import Json, local_time, printable
 from penstock.cli.options import AsJson, argument, command_group, option
-from penstock.cli.targets import local_path, requires_extra
+from penstock.cli.targets import local_path
 from penstock.cli.terminal import (
     exit_no,
     print_json,
@@ -17,6 +17,7 @@ from penstock.cli.terminal import (
     print_stderr,
     table,
 )
+from penstock.extras import requires_extra
 from penstock.model import NS
 
 if TYPE_CHECKING:
@@ -69,7 +70,11 @@ def create_key(
     label: Annotated[str, option("What the key is for.", "--label", "-l")] = "",
     verb: Annotated[
         list[VerbName] | None,
-        option("What the key may do; may be repeated. Default: all.", "--verb", "-v"),
+        option(
+            "What the key may do: publish, consume, manage or read; may be repeated. Default: all.",
+            *("--verb", "-v"),
+            metavar="VERB",
+        ),
     ] = None,
     namespace: Annotated[
         list[str] | None,

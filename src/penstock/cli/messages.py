@@ -18,9 +18,18 @@ from penstock.cli.formatting import leased_json, message_json, number, preview, 
 from penstock.cli.options import (
     MAIN,
     AsJson,
+    ContentType,
     Count,
+    Headers,
     InGroup,
+    Key,
+    MaxAttempts,
+    PayloadFile,
+    PayloadText,
+    Priority,
     QueuePath,
+    Tenant,
+    Ttl,
     argument,
     duration_option,
     option,
@@ -74,39 +83,25 @@ class AfterFailed(StrEnum):
 
 def enqueue(
     path: QueuePath,
-    payload: Annotated[
-        str | None, argument("PAYLOAD", "Payload; - reads it from standard input.")
-    ] = None,
-    file: Annotated[
-        Path | None, option("Read the payload from a file.", "--file", "-f", metavar="FILE")
-    ] = None,
+    payload: PayloadText = None,
+    file: PayloadFile = None,
     lines: Annotated[
         bool, option("Publish each line of the input as one message.", "--lines")
     ] = False,
-    priority: Annotated[
-        int | None, option("0 to 9; higher is delivered first.", "--priority", "-p")
-    ] = None,
+    priority: Priority = None,
     delay: Annotated[float | None, duration_option("Deliver after this time.")] = None,
     deliver_at: Annotated[float | None, time_option("Deliver at this time.")] = None,
-    ttl: Annotated[float | None, duration_option("Expire after this time.")] = None,
-    header: Annotated[
-        list[str] | None, option("Header; may be repeated.", "--header", "-H", metavar="NAME=VALUE")
-    ] = None,
-    key: Annotated[
-        str | None, option("Messages with the same key are delivered one at a time, in order.")
-    ] = None,
+    ttl: Ttl = None,
+    header: Headers = None,
+    key: Key = None,
     dedup_id: Annotated[
         str | None, option("Publish only if this id was not published within the window.")
     ] = None,
     dedup_window: Annotated[
         float | None, duration_option("How long the dedup id is remembered.")
     ] = None,
-    max_attempts: Annotated[
-        int | None, option("Failed attempts after which it is a dead letter.")
-    ] = None,
-    content_type: Annotated[
-        str | None, option("Type of the payload, such as application/json.")
-    ] = None,
+    max_attempts: MaxAttempts = None,
+    content_type: ContentType = None,
     compression: Annotated[Compression | None, option("Compression of the stored payload.")] = None,
     after: Annotated[
         list[str] | None,
@@ -115,9 +110,7 @@ def enqueue(
     after_failed: Annotated[
         AfterFailed | None, option("What happens to it if one of those fails.")
     ] = None,
-    tenant: Annotated[
-        str | None, option("Whom it is for: counts for limits and fair share.")
-    ] = None,
+    tenant: Tenant = None,
     create: Annotated[bool, option("Create the queue if it does not exist.", "--create")] = False,
     json: AsJson = False,
 ) -> None:
@@ -159,9 +152,13 @@ def _open_queue(path: str, *, create: bool) -> AnyQueue:
 
 def open_input(payload: str | None, file: Path | None) -> AbstractContextManager[BinaryIO]:
     """Return the source of the payload: exactly one of argument, standard input and file."""
-    if (payload is None) == (file is None):
+    if payload is None and file is None:
         raise typer.BadParameter(
             "give the payload as an argument, as - (standard input) or by --file"
+        )
+    if payload is not None and file is not None:
+        raise typer.BadParameter(
+            "the payload is given twice, as an argument and by --file: leave one out"
         )
     if file is not None:
         return file.open("rb")

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Annotated
 
 from penstock.cli.options import AsJson, argument, option
-from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import print_json, print_line, print_stderr
+from penstock.extras import requires_extra
 
 if TYPE_CHECKING:
     from penstock.broker.moving import Moved, Site

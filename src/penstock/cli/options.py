@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -137,6 +138,23 @@ Settings = Annotated[
     list[str] | None, option("Queue setting; may be repeated.", "--set", "-s", metavar="NAME=VALUE")
 ]
 
+# Of a message that is published now, or by a schedule.
+PayloadText = Annotated[str | None, argument("PAYLOAD", "Payload; - reads it from standard input.")]
+PayloadFile = Annotated[
+    Path | None, option("Read the payload from a file.", "--file", "-f", metavar="FILE")
+]
+Priority = Annotated[int | None, option("0 to 9; higher is delivered first.", "--priority", "-p")]
+Ttl = Annotated[float | None, duration_option("Expire after this time.")]
+Headers = Annotated[
+    list[str] | None, option("Header; may be repeated.", "--header", "-H", metavar="NAME=VALUE")
+]
+Key = Annotated[
+    str | None, option("Messages with the same key are delivered one at a time, in order.")
+]
+MaxAttempts = Annotated[int | None, option("Failed attempts after which it is a dead letter.")]
+ContentType = Annotated[str | None, option("Type of the payload, such as application/json.")]
+Tenant = Annotated[str | None, option("Whom it is for: counts for limits and fair share.")]
+
 
 class End(StrEnum):
     """The two ends of a queue."""
@@ -216,14 +234,21 @@ class Position(NamedTuple):
 
 
 class _ListByDefault(TyperGroup):
-    """A group of commands in which `list` may be left out: `penstock queues URL` lists queues."""
+    """A group of commands in which `list`, if it has one, may be left out.
+
+    `penstock queues URL` lists queues.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
+        first = args[0] if args else "-"
+        if first not in self.commands and not first.startswith("-"):
+            if "list" not in self.commands:
+                names = " or ".join(self.commands)
+                raise typer.BadParameter(f"{first!r} is no command; give {names}", ctx=ctx)
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
 
 def command_group(name: str, help: str) -> typer.Typer:
-    """Return an empty group of commands whose default command is `list`."""
+    """Return an empty group of commands whose default command is `list`, if it gets one."""
     return typer.Typer(name=name, help=help, cls=_ListByDefault, no_args_is_help=True)

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -12,7 +11,16 @@ from penstock.cli.formatting import duration, local_time, number
 from penstock.cli.messages import open_input
 from penstock.cli.options import (
     AsJson,
+    ContentType,
+    Headers,
+    Key,
+    MaxAttempts,
+    PayloadFile,
+    PayloadText,
+    Priority,
     QueuePath,
+    Tenant,
+    Ttl,
     Yes,
     argument,
     command_group,
@@ -95,9 +103,7 @@ def _seconds(at_ns: int) -> float | None:
 def add_schedule(
     path: QueuePath,
     name: _ScheduleName,
-    payload: Annotated[
-        str | None, argument("PAYLOAD", "Payload; - reads it from standard input.")
-    ] = None,
+    payload: PayloadText = None,
     cron: Annotated[
         str | None, option("Minute, hour, day of month, month, day of week.", metavar="CRON")
     ] = None,
@@ -107,29 +113,15 @@ def add_schedule(
     time_zone: Annotated[
         str | None, option("Time zone of --cron. Default: UTC.", metavar="ZONE")
     ] = None,
-    file: Annotated[
-        Path | None, option("Read the payload from a file.", "--file", "-f", metavar="FILE")
-    ] = None,
-    priority: Annotated[
-        int | None, option("0 to 9; higher is delivered first.", "--priority", "-p")
-    ] = None,
+    file: PayloadFile = None,
+    priority: Priority = None,
     delay: Annotated[float | None, duration_option("Deliver this time after the tick.")] = None,
-    ttl: Annotated[float | None, duration_option("Expire after this time.")] = None,
-    header: Annotated[
-        list[str] | None, option("Header; may be repeated.", "--header", "-H", metavar="NAME=VALUE")
-    ] = None,
-    key: Annotated[
-        str | None, option("Messages with the same key are delivered one at a time, in order.")
-    ] = None,
-    max_attempts: Annotated[
-        int | None, option("Failed attempts after which it is a dead letter.")
-    ] = None,
-    content_type: Annotated[
-        str | None, option("Type of the payload, such as application/json.")
-    ] = None,
-    tenant: Annotated[
-        str | None, option("Whom it is for: counts for limits and fair share.")
-    ] = None,
+    ttl: Ttl = None,
+    header: Headers = None,
+    key: Key = None,
+    max_attempts: MaxAttempts = None,
+    content_type: ContentType = None,
+    tenant: Tenant = None,
     misfire: Annotated[Misfire, option("What happens to missed ticks.")] = Misfire.ONCE,
     grace: Annotated[float, duration_option("A tick that is later than this was missed.")] = 60.0,
     catch_up: Annotated[

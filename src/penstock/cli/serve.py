@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from penstock.cli.options import argument, option
-from penstock.cli.targets import is_queue_directory, requires_extra
+from penstock.cli.targets import is_queue_directory
 from penstock.cli.terminal import print_json_line, print_stderr
 from penstock.errors import InvalidInput
+from penstock.extras import requires_extra
 
 if TYPE_CHECKING:
     from penstock.server.configuration import Configuration
@@ -65,7 +66,8 @@ def serve(
     then these options: the last one wins. SIGHUP reads them again.
     """
     with requires_extra("server"):
-        from penstock.checking import without_password
+        from penstock.broker.embedded.layout import check_has_no_queues_of_tasks
+        from penstock.checking import MEMORY, is_url, without_password
         from penstock.server.configuration import load_configuration
         from penstock.server.serve import serve as serve_until_stopped
     if data is not None and store is not None:
@@ -103,4 +105,6 @@ def serve(
             f"{settings.data} is a queue itself: serve another directory, and move this one to "
             f"NAMESPACE/QUEUE in it"
         )
+    if not is_url(settings.data) and settings.data != MEMORY:
+        check_has_no_queues_of_tasks(settings.data)
     serve_until_stopped(configuration, read_again=read, on_listening=on_listening)

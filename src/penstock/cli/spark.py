@@ -20,9 +20,9 @@ from penstock.cli.options import (
     time_option,
 )
 from penstock.cli.spark_run import Metrics, count_batches, job_run
-from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import out, print_json, print_result, print_text, table
 from penstock.errors import InvalidInput
+from penstock.extras import requires_extra
 
 app = typer.Typer(
     name="spark",
@@ -121,6 +121,11 @@ def archive(
             f"{number(result.files, 'file')} ({size(result.size_bytes)}); the archive ends at "
             f"seq {number(result.next_seq - 1)}."
         )
+        if not result.files:
+            print_text(
+                "Nothing new was sealed. A segment is sealed when it is full (segment_bytes) or "
+                "old enough (segment_age_s)."
+            )
         if result.lost:
             print_text(
                 f"{printable(result.queue)}: {number(result.lost, 'message')} had been removed "

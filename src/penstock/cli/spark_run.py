@@ -13,10 +13,10 @@ from rich.progress import Progress, TaskID
 
 from penstock.checking import check_local
 from penstock.cli.options import option
-from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import progress_bar
 from penstock.clock import SystemClock
 from penstock.errors import PenstockError
+from penstock.extras import requires_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

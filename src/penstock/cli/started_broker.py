@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
-from penstock.cli.targets import requires_extra
 from penstock.errors import PenstockError
+from penstock.extras import requires_extra
 
 _STOP_S = 30
 

@@ -1,11 +1,11 @@
-"""Commands that survey a queue: who works on its messages, and why messages died."""
+"""Commands that survey a queue: who works on its messages, why messages died, and its limits."""
 
 from penstock.cli.formatting import duration, local_time, number, printable
 from penstock.cli.options import MAIN, AsJson, InGroup, QueuePath
 from penstock.cli.targets import open_to_read
 from penstock.cli.terminal import exit_no, out, print_json, table
 from penstock.model import NS
-from penstock.operations import ListConsumers, ListDeadReasons
+from penstock.operations import GetLimits, ListConsumers, ListDeadReasons
 
 
 def consumers(path: QueuePath, group: InGroup = MAIN, json: AsJson = False) -> None:
@@ -51,3 +51,20 @@ def reasons(path: QueuePath, group: InGroup = MAIN, json: AsJson = False) -> Non
         out.print(made)
     if not found.total:
         exit_no(f"there are no dead letters in group {group!r}")
+
+
+def limits(path: QueuePath, json: AsJson = False) -> None:
+    """Show the limits that are set, how much of each is used, and what happens beyond it.
+
+    Of a rate, it is the burst that is used: it comes back at the rate.
+    """
+    with open_to_read(path) as queue:
+        found = queue.limits()
+    if json:
+        print_json(GetLimits.answer.encode(found))
+        return
+    made = table("limit", "used", "most", "then", right=["used", "most"])
+    for one in found.limits:
+        used, most = (f"{value:,.1f}".removesuffix(".0") for value in (one.used, one.most))
+        made.add_row(one.name, used, most, printable(one.effect))
+    out.print(made)

@@ -1,8 +1,7 @@
 """Opening what a command works on: a queue or a broker, by directory or by URL."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +24,7 @@ from penstock.errors import (
     NotAllowed,
     PenstockError,
 )
+from penstock.extras import requires_extra
 from penstock.ledger import Damage, Ledger
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
@@ -43,20 +43,6 @@ READ_RETRY_S = 3.0  # a user who only reads waits at a terminal, and can try aga
 _CONCURRENT_STATS = 16
 
 
-@contextmanager
-def requires_extra(extra: str) -> Iterator[None]:
-    """Wrap an import: report a missing package with the extra that installs it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("penstock"):
-            raise
-        raise PenstockError(
-            f"this needs the package {error.name!r}, which is not installed; "
-            f"install Penstock with the extra {extra} (pip install '.[{extra}]' in its checkout)"
-        ) from None
-
-
 # -- one queue -------------------------------------------------------------------------------------
 
 
@@ -70,6 +56,21 @@ def open_to_read(path: str) -> AnyQueue:
     if is_url(path):
         return penstock.open(path, retry_s=READ_RETRY_S)
     return open_queue(path, {}, read_only=True, create=False, on_damage=warn_of_damage)
+
+
+def name_at(path: str) -> str:
+    """Return the name of the queue that a directory or a URL is about."""
+    if is_url(path):
+        return path.rstrip("/").rpartition("/")[2]
+    directory = Path(path).resolve().name
+    return name_of_directory(directory) or directory
+
+
+def neighbour_of(path: str, queue: str) -> str:
+    """Return where another queue of the same directory or namespace is."""
+    if is_url(path):
+        return f"{path.rstrip('/').rpartition('/')[0]}/{queue}"
+    return str(Path(path).resolve().parent / directory_of(queue))
 
 
 def open_to_write(path: str, *, create: bool = False) -> AnyQueue:

@@ -68,7 +68,9 @@ def _exchange(base: str, options: ClientOptions, *, for_tasks: bool = False) -> 
     if is_grpc(base):
         from penstock.client.rpc_exchange import RpcExchange  # needs the extra `grpc`
 
-        return RpcExchange(base, options, for_tasks=for_tasks)
+        if for_tasks:
+            return RpcExchange.for_tasks(base, options)
+        return RpcExchange.for_threads(base, options)
     return Exchange.for_tasks(base, options) if for_tasks else Exchange.for_threads(base, options)
 
 

@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Event, Lock
+from threading import Event
 from typing import Generic, Protocol, TypeVar
 
 from penstock.checking import check_number, check_whole
 from penstock.errors import PenstockError, Unavailable
+from penstock.locks import Lock
 from penstock.model import NewMessage, Published
 
 _Future = Future[Published] | asyncio.Future[Published]
@@ -94,7 +95,7 @@ class _Batches(Generic[_Answer, _Signal]):
                     await self.send([message], [answer])
             else:
                 _fail(answers, error)
-        except BaseException as error:  # an interrupt: the other callers must not wait for ever
+        except BaseException as error:  # an interrupt: the other callers must not wait forever
             _fail(answers, error)
             raise
 

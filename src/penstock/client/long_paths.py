@@ -5,9 +5,10 @@ The system allows 107 bytes for the address of a Unix socket. The path of an ope
 """
 
 import os
-from threading import Lock
+import socket
 
 from penstock.errors import InvalidInput
+from penstock.locks import Lock
 
 MAX_BYTES = 107  # of `sun_path` on Linux, without the NUL at its end
 _MAX_DIRECTORIES = 1000  # each is an open file
@@ -31,6 +32,18 @@ def short_path(path: str) -> str:
             f"socket: use a shorter path"
         )
     return address
+
+
+def connect_unix(path: str, timeout_s: float) -> socket.socket:
+    """Return a connection to the socket at a path, which has this timeout from now on."""
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        one.settimeout(timeout_s)
+        one.connect(short_path(path))
+    except BaseException:
+        one.close()
+        raise
+    return one
 
 
 def _descriptor(directory: str) -> int:

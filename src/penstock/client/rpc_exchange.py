@@ -3,12 +3,11 @@
 The rules of retries are those of HTTP, see `request_retries`.
 """
 
-import asyncio
 import os
-from threading import Condition
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from penstock.client.callers import Callers, Tasks, Threads
 from penstock.client.connection import Counts
 from penstock.client.faults import ERRORS
 from penstock.client.options import ClientOptions
@@ -19,7 +18,6 @@ from penstock.errors import (
     BrokerError,
     InvalidInput,
     LedgerClosed,
-    PenstockError,
     QueueFull,
     QuotaExceeded,
     RateLimited,
@@ -27,17 +25,13 @@ from penstock.errors import (
     TooManyRequests,
     Unavailable,
 )
-from penstock.model import NS
+from penstock.extras import requires_extra
+from penstock.locks import Lock
 
-try:
+with requires_extra("grpc", "a queue at grpc://"):
     import grpc
 
     from penstock.client.rpc_calls import RpcRequest
-except ModuleNotFoundError as missing:
-    raise PenstockError(
-        f"a queue at grpc:// needs the package {missing.name!r}, which is not installed; "
-        f"install Penstock with the extra grpc (pip install '.[grpc]' in its checkout)"
-    ) from None
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", 128 << 20),
@@ -68,9 +62,8 @@ class RpcExchange:
         self,
         base: str,
         options: ClientOptions,
-        *,
-        for_tasks: bool = False,
-        clock: Clock | None = None,
+        callers: Callers,
+        clock: Clock,
         parent: "RpcExchange | None" = None,
     ) -> None:
         if options.verify is not True and base.startswith("grpcs:"):
@@ -80,21 +73,31 @@ class RpcExchange:
             )
         self.base = base
         self.options = options
-        self.clock = clock or SystemClock()
+        self.clock = clock
         self.counts = Counts()
         self._closed = False
         self._parent = parent
-        self.channel = _TaskChannel(self) if for_tasks else _ThreadChannel(self)
+        self._callers = callers
+        self.channel = _Channel(base, callers)
         self._limits = options.retry_limits()
         headers = options.headers()
         self._metadata = [(name, headers[name]) for name in ("authorization",) if name in headers]
+
+    @classmethod
+    def for_threads(cls, base: str, options: ClientOptions) -> "RpcExchange":
+        clock = SystemClock()
+        return cls(base, options, Threads(clock), clock)
+
+    @classmethod
+    def for_tasks(cls, base: str, options: ClientOptions) -> "RpcExchange":
+        return cls(base, options, Tasks(), SystemClock())
 
     @property
     def is_closed(self) -> bool:
         return self._closed or (self._parent is not None and self._parent.is_closed)
 
     def view_for_tasks(self) -> "RpcExchange":
-        return RpcExchange(self.base, self.options, for_tasks=True, clock=self.clock, parent=self)
+        return RpcExchange(self.base, self.options, Tasks(), self.clock, parent=self)
 
     async def do(self, request: Asked[T]) -> T:
         """Send a request, with retries if they are safe and allowed, and return its value."""
@@ -105,7 +108,7 @@ class RpcExchange:
             if isinstance(outcome, Done):
                 return outcome.value
             self.counts.retried()
-            await self.channel.pause(outcome.after_s)
+            await self._callers.pause(outcome.after_s)
 
     async def _attempt(self, request: "RpcRequest[T]", attempts: Attempts[T]) -> Done[T] | Retry:
         if self.is_closed:
@@ -149,83 +152,48 @@ class RpcExchange:
         self._closed = True
         await self.channel.close()
 
-    def open_channel(self, module: Any) -> Any:
-        """Return a new channel of `grpc` or `grpc.aio`."""
-        parts = urlsplit(self.base)
-        if parts.scheme == "grpcs":
-            credentials = grpc.ssl_channel_credentials()
-            return module.secure_channel(parts.netloc, credentials, options=_OPTIONS)
-        return module.insecure_channel(parts.netloc, options=_OPTIONS)
 
+class _Channel:
+    """One channel, which is opened by the first call, and again by the first after a fork."""
 
-class _ThreadChannel:
-    """For all threads of a process. Nothing here suspends."""
-
-    def __init__(self, exchange: RpcExchange) -> None:
-        self._exchange = exchange
-        self._closing = Condition()
-        self._closed = False
+    def __init__(self, base: str, callers: Callers) -> None:
+        self._base = base
+        self._callers = callers
+        self._lock = Lock()
         self._channel: Any = None
         self._pid = 0
         self._methods: dict[str, Any] = {}
 
     async def send(self, request: "RpcRequest[Any]", timeout_s: float, metadata: Any) -> Any:
-        with self._closing:
-            if self._pid != os.getpid():  # the first call, or the first after a fork
-                self._channel = self._exchange.open_channel(grpc)
+        """Call a method and return its response; raise grpc.RpcError."""
+        self._callers.check()
+        call = self._method(request)
+        return await self._callers.call(call, request.message, timeout=timeout_s, metadata=metadata)
+
+    async def close(self) -> None:
+        with self._lock:
+            channel = self._channel if self._pid == os.getpid() else None
+        if self._callers.leave() and channel is not None:
+            await self._callers.call(channel.close)
+
+    def _method(self, request: "RpcRequest[Any]") -> Any:
+        with self._lock:
+            if self._pid != os.getpid():
+                self._channel = self._open()
                 self._methods = {}
                 self._pid = os.getpid()
             call = self._methods.get(request.path)
             if call is None:
                 call = self._methods[request.path] = _callable(self._channel, request)
-        return call(request.message, timeout=timeout_s, metadata=metadata)
+            return call
 
-    async def pause(self, seconds: float) -> None:
-        clock = self._exchange.clock
-        ends_ns = clock.monotonic_ns() + round(seconds * NS)
-        with self._closing:
-            while not self._closed and (left_ns := ends_ns - clock.monotonic_ns()) > 0:
-                clock.wait(self._closing, left_ns / NS)
-
-    async def close(self) -> None:
-        with self._closing:
-            self._closed = True
-            self._closing.notify_all()
-            if self._channel is not None and self._pid == os.getpid():
-                self._channel.close()
-
-
-class _TaskChannel:
-    """For all tasks of one event loop: that of the first call."""
-
-    def __init__(self, exchange: RpcExchange) -> None:
-        self._exchange = exchange
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._channel: Any = None
-        self._methods: dict[str, Any] = {}
-
-    async def send(self, request: "RpcRequest[Any]", timeout_s: float, metadata: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-            self._channel = self._exchange.open_channel(grpc.aio)
-        elif self._loop is not loop:
-            raise InvalidInput(
-                "a queue at a URL belongs to one event loop, and was used in another before: open "
-                "it again in this one"
-            )
-        call = self._methods.get(request.path)
-        if call is None:
-            call = self._methods[request.path] = _callable(self._channel, request)
-        return await call(request.message, timeout=timeout_s, metadata=metadata)
-
-    async def pause(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    async def close(self) -> None:
-        if self._channel is not None and self._loop is asyncio.get_running_loop():
-            await self._channel.close()
-        # A channel of another loop cannot be closed from this one; it ends with it.
+    def _open(self) -> Any:
+        module = grpc.aio if self._callers.suspend else grpc
+        parts = urlsplit(self._base)
+        if parts.scheme == "grpcs":
+            credentials = grpc.ssl_channel_credentials()
+            return module.secure_channel(parts.netloc, credentials, options=_OPTIONS)
+        return module.insecure_channel(parts.netloc, options=_OPTIONS)
 
 
 def _callable(channel: Any, request: "RpcRequest[Any]") -> Any:

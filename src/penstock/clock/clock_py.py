@@ -1,7 +1,8 @@
 """The clock, the lock and the gate in plain Python: reference and fallback of `_clock.pyx`."""
 
 from collections.abc import Callable
-from threading import Lock
+
+from penstock.locks import Lock
 
 _COMPARE_EVERY_NS = 1_000_000
 _STEP_NS = 1_000_000_000  # smaller differences are drift, not steps
@@ -48,8 +49,7 @@ class SteadyClock:
         return now_ns, mono_ns
 
 
-# For `with` only: the lock is a C object, so no interrupt comes between acquiring it and the block.
-# The compiled one spins for a moment before it sleeps.
+# For `with` only. The compiled one spins for a moment before it sleeps.
 AdaptiveLock = Lock
 
 

@@ -1,7 +1,6 @@
 """Appending: entries one after another into a buffer that others may be reading."""
 
 import struct
-import threading
 from collections.abc import Sequence
 
 from penstock.codec.buffer_py import check_limits, check_seq, check_timestamp, flat
@@ -21,6 +20,7 @@ from penstock.codec.layout import (
 from penstock.codec.notes_py import Notes
 from penstock.codec.pack_py import body_of, check_batch_bytes, seal
 from penstock.errors import InvalidInput, TooLarge
+from penstock.locks import Lock
 
 _CHECKPOINT = struct.Struct(CHECKPOINT_FORMAT)
 _EVENT_OF_ONE = struct.Struct(EVENT_OF_ONE_FORMAT)
@@ -64,7 +64,7 @@ class Packer:
         self.seq_limit = MAX_SEQ  # entries at or above it are refused with -1
         self.time_limit_ns = MAX_TIMESTAMP_NS  # entries after it are refused with -1
         self._notes: Notes | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def notes(self) -> Notes | None:

@@ -78,7 +78,7 @@ class LedgerQDirectory:
         dead = self._read_dead()
         for entry in self._entries(self._segments):
             yield self._imported(entry, dead)
-        for entry, failure in dead.values():  # their originals are gone, or are unread again
+        for entry, failure in dead.values():  # their originals were removed, or are unread again
             yield _imported(entry, "dead", failure, f"dead letter {entry.id}")
 
     def _imported(self, entry: _Entry, dead: dict[int, tuple[_Entry, _Failure]]) -> Imported:

@@ -16,11 +16,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from threading import Lock
 
 from penstock.background_thread import BackgroundThread
 from penstock.clock import AdaptiveLock
 from penstock.errors import LedgerClosed, LedgerError, PenstockError, again
+from penstock.locks import Lock, guarded
 
 log = logging.getLogger("penstock.ledger")
 
@@ -93,7 +93,7 @@ class _Round:
     __slots__ = ("error", "is_over", "lock", "tasks")
 
     def __init__(self) -> None:
-        self.lock = AdaptiveLock()
+        self.lock = guarded(AdaptiveLock())
         self.tasks: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
         self.is_over = False
         self.error: Exception | None = None

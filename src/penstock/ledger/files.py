@@ -10,12 +10,12 @@ import fcntl
 import mmap
 import os
 import stat
-from threading import Lock
 from typing import TYPE_CHECKING, Literal, Protocol
 from weakref import WeakSet
 
 from penstock.compiled import compiled_or_none
 from penstock.errors import DiskFull, LedgerError, LedgerStopped
+from penstock.locks import Lock
 
 if TYPE_CHECKING:
     from penstock.ledger import sync_pool

@@ -1,10 +1,12 @@
 """A directory and the few things done with whole files in it."""
 
+import errno
 from contextlib import suppress
 
 from penstock.ledger.files import Files
 
 TEMPORARY_SUFFIX = ".tmp"
+_CANNOT_SYNC = (errno.EROFS, errno.EINVAL)  # the file system is mounted read-only
 
 
 class Folder:
@@ -116,6 +118,18 @@ def write_fully(files: Files, fd: int, data: bytes | memoryview, offset: int) ->
         written = files.pwrite(fd, view, offset)
         view = view[written:]
         offset += written
+
+
+def sync_what_was_read(files: Files, fd: int) -> None:
+    """Make a file durable that another process writes: a reader must not be ahead of the disk.
+
+    Do nothing on a file system that is mounted read-only.
+    """
+    try:
+        files.fdatasync(fd)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
 
 
 def read_fully(files: Files, fd: int, length: int, offset: int) -> bytes:

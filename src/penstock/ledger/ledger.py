@@ -5,7 +5,6 @@ The ledger knows files, not queues: the layer above decides what an entry or an 
 
 from collections.abc import Callable
 from dataclasses import replace
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from penstock.checking import check_local
@@ -43,6 +42,7 @@ from penstock.ledger.segment_header import EVENTS, MESSAGES, segment_name
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.snapshots import Snapshot, Snapshots
 from penstock.ledger.space import Space
+from penstock.locks import RLock
 
 if TYPE_CHECKING:
     import asyncio
@@ -324,9 +324,24 @@ class Ledger:
     # -- durability --------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Return when all earlier appends are as durable as the sync policy promises."""
+        """Return when all earlier appends are as durable as the sync policy promises.
+
+        If the ledger was closed since, they are durable: `close` syncs.
+        """
         if self._waits:
-            self._group.wait()
+            try:
+                self._group.wait()
+            except LedgerClosed:
+                self._check_closed_cleanly()
+
+    def _check_closed_cleanly(self) -> None:
+        """Wait for the end of a `close` in another thread. Raise if it did not sync everything."""
+        with self._closing:
+            if not (self.messages.closed_cleanly and self.events.closed_cleanly):
+                raise LedgerStopped(
+                    f"{self.path} was closed before this call ended, and its last writes may not "
+                    f"be on disk: open it again, and look what is there"
+                )
 
     def commit_async(self) -> "asyncio.Future[None] | None":
         """As `commit`, for asyncio: return a future, or None if there is nothing to wait for."""

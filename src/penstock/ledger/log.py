@@ -13,7 +13,7 @@ it; the tail does not change while it is held, except on files that keep the ord
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
-from threading import Condition, RLock
+from threading import Condition
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.clock import Clock
@@ -36,6 +36,7 @@ from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.space import Space
 from penstock.ledger.tail import StagedTail, Tail, TailMaker
 from penstock.ledger.writer import Item, LogWriter, MustRotate, save_index
+from penstock.locks import RLock, guarded
 
 if TYPE_CHECKING:
     from penstock.ledger import sync_pool
@@ -74,6 +75,7 @@ class Log:
         self._refusal: PenstockError | None = None  # why nothing can be written
         self._unreadable: PenstockError | None = None  # why nothing can be read either
         self._sync_lock = new_sync_lock()
+        self._syncing = guarded(self._sync_lock)  # for `with`
         self._lock = lock  # shared by the logs of a ledger: they stop together
         self._arrived = Condition(lock)
         self._waiting = 0
@@ -221,7 +223,7 @@ class Log:
                 continue
             # Not beside another sync of the same file: the system reports a failure only once. If
             # the other one failed, ours would succeed. Without a sync of its own, it need not wait.
-            with nullcontext() if self._keeps_order else self._sync_lock, self._lock:
+            with nullcontext() if self._keeps_order else self._syncing, self._lock:
                 self._check_writable()
                 return self._append_or_stop(items, may_rotate=True)
 
@@ -252,7 +254,7 @@ class Log:
         self._seal_last(only_if_old=False)
 
     def _seal_last(self, *, only_if_old: bool) -> None:
-        with self._sync_lock, self._lock:
+        with self._syncing, self._lock:
             self._check_writable()
             try:
                 self._writer.seal(only_if_old=only_if_old)
@@ -343,7 +345,7 @@ class Log:
         return self._writer.sync_failed(error)
 
     def _sync(self) -> None:
-        with self._sync_lock:
+        with self._syncing:
             with self._lock:
                 self._check_background_sync()
                 self._finish_or_stop()
@@ -371,7 +373,7 @@ class Log:
 
     def _rest(self) -> None:
         self._sync()
-        with self._sync_lock, self._lock:
+        with self._syncing, self._lock:
             self._check_background_sync()
             self._finish_or_stop()
             writer = self._writer
@@ -419,6 +421,7 @@ class Log:
     def forked(self, lock: "RLock", reason: PenstockError) -> None:
         """Disable this handle in a forked child. A thread of the parent may hold the old locks."""
         self._lock, self._sync_lock = lock, new_sync_lock()
+        self._syncing = guarded(self._sync_lock)
         self._arrived = Condition(lock)
         self._unreadable = self._refusal = reason
         self._writer.forked()
@@ -438,7 +441,7 @@ class Log:
 
     def abandon(self) -> None:
         """Close the files without syncing them."""
-        with self._sync_lock, self._lock:
+        with self._syncing, self._lock:
             self._writer.drop_tail()
             self.segments.close()
 
@@ -470,7 +473,7 @@ class Log:
         """
         while True:
             self.rest()  # the last segment must be complete before another follows it
-            with self._sync_lock, self._lock:
+            with self._syncing, self._lock:
                 self._check_writable()
                 self._writer.packer.limit = 0
                 if self._writer.tail is not None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import zip_longest
-from threading import RLock
 
 from penstock import codec
 from penstock.clock import Clock
@@ -27,6 +26,7 @@ from penstock.ledger.segment_header import (
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.space import Space
 from penstock.ledger.tail import durability_checkpoint
+from penstock.locks import RLock
 
 _LOOKS = 10  # at a directory that a writer changes
 

@@ -6,7 +6,6 @@ reading reports it once and continues behind it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from threading import Lock, RLock
 
 from penstock import codec
 from penstock.codec import Entry, Skim
@@ -15,6 +14,7 @@ from penstock.ledger.folder import Folder
 from penstock.ledger.index import MAX_INDEX_BYTES, SparseIndex
 from penstock.ledger.recovery import lowest_seq_offset
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader, index_name, segment_name
+from penstock.locks import Lock, RLock
 from penstock.model import Message
 
 # Called with (segment, offset, length, first lost seq, last lost seq, reason).

@@ -4,9 +4,9 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import repeat
-from threading import Lock
 
 from penstock.ledger.segment import Segment
+from penstock.locks import Lock
 
 
 class SegmentList:

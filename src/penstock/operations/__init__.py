@@ -1,6 +1,13 @@
 """Every operation of a queue as a value; see `operation.py` for what that means."""
 
-from penstock.operations.following import AwaitEnding, Ending, GetEndings, ListAwaited, Resolve
+from penstock.operations.following import (
+    AwaitEnding,
+    Ending,
+    GetEndings,
+    ListAwaited,
+    OpenGate,
+    Resolve,
+)
 from penstock.operations.looking import (
     MAX_PEEK,
     MAX_ROWS,
@@ -130,6 +137,7 @@ __all__ = [
     "ListSchedules",
     "MessageOperation",
     "Nack",
+    "OpenGate",
     "Operation",
     "Page",
     "Pause",

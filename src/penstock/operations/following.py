@@ -1,11 +1,15 @@
 """Operations about the end of messages: to wait for it, and to let messages of one queue come after
-messages of another."""
+messages of another.
+
+A broker follows its own queues. In a directory of tasks each queue is by itself, so there the
+workers do it, with the same operations.
+"""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
-from penstock.operations.answers import Answer, for_brokers_only, in_field
+from penstock.operations.answers import Answer, decode_record, encode_record, in_field
 from penstock.operations.operation import (
     Between,
     Flag,
@@ -29,6 +33,20 @@ class Ending(NamedTuple):
     how: str = ""  # of one that failed
 
 
+class Endings(NamedTuple):
+    """What became of messages."""
+
+    endings: list[Ending]
+
+
+def _endings() -> Answer[list[Ending]]:
+    return Answer(
+        Endings,
+        lambda found: {"endings": [encode_record(one) for one in found]},
+        lambda data: [decode_record(Ending, one) for one in data["endings"]],
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class GetEndings(Operation[list[Ending]]):
     """Return what became of messages of this queue in group `main`, durably.
@@ -36,9 +54,9 @@ class GetEndings(Operation[list[Ending]]):
     With `check`, raise NoSuchMessage if one of them was never published.
     """
 
-    verb = Verb.PUBLISH
-    instead = "state()"
-    answer: ClassVar[Answer[list[Ending]]] = for_brokers_only(list)
+    verb = Verb.MANAGE
+    route = Route("POST", "/endings")
+    answer: ClassVar[Answer[list[Ending]]] = _endings()
     writes = True  # answered when it is durable: others rely on it
 
     ids: Annotated[Sequence[str], Ids()]
@@ -69,8 +87,8 @@ class ListAwaited(Operation[list[Ending]]):
     what became of them."""
 
     verb = Verb.READ
-    instead = "why()"
-    answer: ClassVar[Answer[list[Ending]]] = for_brokers_only(list)
+    route = Route("GET", "/awaited")
+    answer: ClassVar[Answer[list[Ending]]] = _endings()
     runs = Runs.LOOP
 
 
@@ -78,12 +96,27 @@ class ListAwaited(Operation[list[Ending]]):
 class Resolve(Operation[bool]):
     """Note what became of a message of another queue. Return whether that is new."""
 
-    verb = Verb.PUBLISH
-    instead = "publish()"
+    verb = Verb.MANAGE
+    route = Route("POST", "/resolve")
     answer = in_field("new", bool)
     runs = Runs.LOOP
     writes = True
 
-    id: Annotated[str, Words()]
+    earlier: Annotated[str, Words()]
     outcome: Annotated[int, Between(1, 4)]
     how: Annotated[str, Words()] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGate(MessageOperation[bool]):
+    """Open a gate, so that the messages behind it run. Return whether it is open.
+
+    False: it was cancelled, or has expired, and the messages behind it are cancelled.
+    """
+
+    verb = Verb.PUBLISH
+    route = Route("POST", "/open")
+    answer = in_field("open", bool)
+    writes = True
+
+    id: str

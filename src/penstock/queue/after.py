@@ -4,11 +4,12 @@
 in the attribute `AFTER`, little-endian:
 
     flags u8 | near u16 | far u16 | near x (distance u32, count u32) | far x (first seq u64, count
-    u32) | ids of messages of other queues, 16 bytes each
+    u32) | ids of messages of other queues, 16 bytes each | id of the gate, if the flags say so
 
 `near` are messages of the same batch, as distances back from the message itself: its own seq is not
 known before it is written. `far` are earlier messages of the queue. Both are runs, so that one
-message that comes after ten thousand neighbours takes a few bytes.
+message that comes after ten thousand neighbours takes a few bytes. A gate (see `gate.py`) is named
+twice: among the others, and last.
 """
 
 import struct
@@ -27,7 +28,7 @@ ID_BYTES = 16
 _HEAD = struct.Struct("<BHH")
 _NEAR = struct.Struct("<II")
 _FAR = struct.Struct("<QI")
-_RUNS_ANYWAY = 1
+_RUNS_ANYWAY, _HAS_GATE = 1, 2
 _MS_BITS, _IDENTITY_BITS = 80, 48
 
 
@@ -38,6 +39,13 @@ class After(NamedTuple):
     far: tuple[tuple[int, int], ...] = ()  # (first seq, count)
     elsewhere: tuple[bytes, ...] = ()  # ids of other queues
     runs_anyway: bool = False  # also if one of them fails
+    gate: bytes | None = None  # id of that one of them which is a gate
+
+    def gate_of(self) -> "int | bytes | None":
+        """Return the gate: its seq, or its id if it is of another queue."""
+        if self.gate is None or self.gate in self.elsewhere:
+            return self.gate
+        return int.from_bytes(self.gate, "big") & ((1 << _IDENTITY_BITS) - 1)
 
     def seqs(self, own_seq: int) -> Iterator[int]:
         """Yield the seqs of those in the message's own queue."""
@@ -49,12 +57,14 @@ class After(NamedTuple):
 
 def pack_after(after: After) -> bytes:
     """Return the attribute. Raise TooLarge if they take too many bytes."""
+    flags = after.runs_anyway * _RUNS_ANYWAY | (after.gate is not None) * _HAS_GATE
     data = b"".join(
         (
-            _HEAD.pack(after.runs_anyway, len(after.near), len(after.far)),
+            _HEAD.pack(flags, len(after.near), len(after.far)),
             *(_NEAR.pack(*run) for run in after.near),
             *(_FAR.pack(*run) for run in after.far),
             *after.elsewhere,
+            after.gate or b"",
         )
     )
     if len(data) > MAX_AFTER_BYTES:
@@ -72,11 +82,16 @@ def unpack_after(data: bytes) -> After:
     ids_at = far_at + far * _FAR.size
     if ids_at > len(data) or (len(data) - ids_at) % ID_BYTES:
         raise ValueError("the attribute `after` is cut off")
+    ids = tuple(data[at : at + ID_BYTES] for at in range(ids_at, len(data), ID_BYTES))
+    has_gate = bool(flags & _HAS_GATE)
+    if has_gate and not ids:
+        raise ValueError("the attribute `after` has no gate")
     return After(
         tuple(_NEAR.iter_unpack(data[_HEAD.size : far_at])),
         tuple(_FAR.iter_unpack(data[far_at:ids_at])),
-        tuple(data[at : at + ID_BYTES] for at in range(ids_at, len(data), ID_BYTES)),
+        ids[:-1] if has_gate else ids,
         bool(flags & _RUNS_ANYWAY),
+        ids[-1] if has_gate else None,
     )
 
 
@@ -127,7 +142,12 @@ def id_text(data: bytes) -> str:
 
 
 def after_of(
-    near: Iterable[int], far: Iterable[int], elsewhere: Iterable[bytes], *, runs_anyway: bool
+    near: Iterable[int],
+    far: Iterable[int],
+    elsewhere: Iterable[bytes],
+    *,
+    runs_anyway: bool,
+    gate: bytes | None = None,
 ) -> After:
     """Return what a message comes after, given distances back, seqs, and ids of other queues."""
     return After(
@@ -136,4 +156,5 @@ def after_of(
         tuple(as_runs(set(far))),
         tuple(sorted(set(elsewhere))),
         runs_anyway,
+        gate,
     )

@@ -9,7 +9,7 @@ import json
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from threading import Condition, Lock, get_ident
+from threading import Condition, get_ident
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.background_thread import BackgroundThread
@@ -20,6 +20,7 @@ from penstock.ledger import Compactor, Ledger, Retention, seq_at_time
 from penstock.ledger.compaction import CompactionResult
 from penstock.ledger.folder import Folder
 from penstock.ledger.segment_header import COMPACTED
+from penstock.locks import Lock
 from penstock.model import NS
 from penstock.queue.events import Event, EventType
 from penstock.queue.history import all_events

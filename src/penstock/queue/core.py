@@ -13,10 +13,9 @@ is released.
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
-from threading import Condition, RLock
+from threading import Condition
 from typing import Any
 
 from penstock.clock import Clock, SteadyClock
@@ -31,6 +30,7 @@ from penstock.errors import (
 )
 from penstock.ledger import Ledger, read_entry
 from penstock.ledger.files import watch_fork
+from penstock.locks import RLock
 from penstock.model import MAIN_GROUP_NAME, NS, Message
 from penstock.names import check_name
 from penstock.queue.after import id_text
@@ -51,7 +51,8 @@ from penstock.queue.fold import (
     leave_out_what_was_lost,
 )
 from penstock.queue.group import Group
-from penstock.queue.limits import NO_LIMIT, Limits
+from penstock.queue.group_after import free_after
+from penstock.queue.limits import Limits
 from penstock.queue.messages import EntryReader, MessageReader, NearbyMessages, to_message
 from penstock.queue.metrics import Metrics
 from penstock.queue.retry import Backoff, FailedAttempt, RetryPolicy, retry_delay_ns
@@ -314,7 +315,7 @@ class QueueCore:
     def free_after(self, group: Group, seq: int) -> None:
         """After the event of a message that is done, on the fast path: let go what comes after it.
         Caller holds the lock."""
-        group.free_after((seq,), self.ledger.events.last_timestamp_ns)
+        free_after(group, (seq,), self.ledger.events.last_timestamp_ns)
         if group.dependencies.touched:
             self.settle_dependents()
 
@@ -478,14 +479,17 @@ class QueueCore:
             raise NoSuchGroup(f"there is no group {name!r}; create it first")
         return group
 
-    def in_order(self, group: Group, now_ns: int) -> Iterator[int]:
-        """Yield the ready messages of a group in the order of their delivery, as many as limits
-        let go now."""
-        found = group.waiting.in_order(
-            self.published_ns, self.due_ns, now_ns=now_ns, level_ns=self.level_ns
+    def in_order(
+        self, group: Group, now_ns: int, skipped: Container[int] = frozenset()
+    ) -> Iterator[int]:
+        """Yield the ready messages of a group in the order of their delivery, as far as limits of
+        tenants let them go now. The caller counts for the limits of the queue (`Group.room`).
+
+        The caller may add a yielded message to `skipped`: it does not count for any limit.
+        """
+        return group.waiting.in_order(
+            self.published_ns, self.due_ns, now_ns=now_ns, level_ns=self.level_ns, skipped=skipped
         )
-        room = group.room(now_ns)
-        return found if room == NO_LIMIT else islice(found, room)
 
     def max_attempts_of(self, seq: int) -> int:
         """Return the maximum number of attempts of a message. Caller holds the lock."""
@@ -648,7 +652,7 @@ class Change:
     steps. The log is then right, and memory may be half changed. So `Change` marks the state as
     torn on the way in and as whole on the way out, and folds a torn state from the log before
     anything else happens. Nothing is saved from a torn state. Both halves of the `with` matter:
-    the lock is a C object, so that no interrupt falls between taking it and the block.
+    the lock is one that no interrupt leaves acquired (`penstock.locks`).
     """
 
     def __init__(self, core: QueueCore) -> None:

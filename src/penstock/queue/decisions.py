@@ -31,6 +31,7 @@ from penstock.queue.events import (
     Outcome,
     as_written,
 )
+from penstock.queue.gate import ABANDONED
 from penstock.queue.group import Group
 from penstock.queue.messages import NO_BYTE_LIMIT, size_of
 from penstock.queue.progress import Said
@@ -115,11 +116,15 @@ def decide_failure(
 
 def decide_dependents(group: Group, name_of: Callable[[int | bytes], str]) -> list[Event]:
     """Let messages die that come after one that failed, and redrive those that died so, if that
-    one is redriven. `name_of` returns the id of a message, given by seq or as bytes.
+    one is redriven. Cancel those whose gate is gone. `name_of` returns the id of a message, given
+    by seq or as bytes.
 
     All of them at once: also those that come after these, and so on.
     """
     dependencies, events = group.dependencies, list[Event]()
+    if seqs := dependencies.abandoned(group.deliveries):
+        event = about(EventType.CANCELLED, group, seqs)
+        events.append(event._replace(group=ALL_GROUPS, reason=ABANDONED))
     for failure, seqs in dependencies.doomed(group.deliveries).items():
         reason = f"it comes after {name_of(failure.of)}, which is {failure.how}"
         event = about(EventType.DEAD, group, seqs)
@@ -222,13 +227,14 @@ def choose(
     *,
     count: int,
     now_ns: int,
+    skipped: set[int],
     max_bytes: int = NO_BYTE_LIMIT,
 ) -> tuple[list[Message], list[Event]]:
     """Choose messages to deliver: up to `count`, at least one, and not more than `max_bytes`.
 
     `seqs` are ready messages in their order. Return also the events of messages that cannot be
-    delivered: expired, lost or unreadable. `entry_of` raises EntryGone, `message_of`
-    PayloadUnreadable.
+    delivered: expired, lost or unreadable. They are added to `skipped` before the next of `seqs` is
+    asked for. `entry_of` raises EntryGone, `message_of` PayloadUnreadable.
     """
     chosen: list[Message] = []
     expired: list[int] = []
@@ -239,6 +245,7 @@ def choose(
             entry = entry_of(seq)
             if 0 < entry.expires_at_ns <= now_ns:
                 expired.append(seq)
+                skipped.add(seq)
                 continue
             if chosen and size + entry.size > max_bytes:
                 break  # before it is decompressed
@@ -246,11 +253,13 @@ def choose(
         except EntryGone as error:
             reason = as_written("reason", str(error))
             events.append(about(EventType.LOST, group, [seq])._replace(reason=reason))
+            skipped.add(seq)
             continue
         except PayloadUnreadable as error:
             reason = as_written("reason", str(error))
             event = about(EventType.DEAD, group, [seq])
             events.append(event._replace(cause=Cause.UNREADABLE, reason=reason))
+            skipped.add(seq)
             continue
         if max_bytes != NO_BYTE_LIMIT:
             size += size_of(message)

@@ -33,7 +33,7 @@ class Kind(IntEnum):
     UNIQUE = 2  # a job that is unique for a time
     RESULT = 3  # the result of a job
     STEP = 4  # a step of a workflow
-    STEP_RESULT = 5  # the result of a step, or the plan of a workflow
+    STEP_RESULT = 5  # the result of a step, or the plan or the gate of a workflow
 
 
 OWN_PREFIX = "penstock."
@@ -132,10 +132,10 @@ class DedupTable:
         self._newest_seq = 0
         most = dict.fromkeys(Kind, self.max_entries)
         most[Kind.RESULT] = most[Kind.STEP] = self.max_results
-        # Since a step that has not ended, there are at most `max_results` plans and twice as many
-        # results: of the steps after it, and of those before it that are remembered. So the plan
-        # and the results of a workflow that has not ended are never forgotten early.
-        most[Kind.STEP_RESULT] = 3 * self.max_results
+        # Since a step that has not ended, there are at most `max_results` plans, as many gates, and
+        # twice as many results: of the steps after it, and of those before it that are remembered.
+        # So the plan and the results of a workflow that has not ended are never forgotten early.
+        most[Kind.STEP_RESULT] = 4 * self.max_results
         self._of = [_Ids(most[kind]) for kind in Kind]
 
     def __len__(self) -> int:

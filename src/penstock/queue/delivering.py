@@ -129,6 +129,7 @@ class Delivering:
                     core.message,
                     count=1,
                     now_ns=now_ns,
+                    skipped=set(),
                 )
             if not chosen:
                 core.record(events)
@@ -221,13 +222,15 @@ class Delivering:
             if plain is not None:
                 return plain, []
         while True:
+            skipped: set[int] = set()
             chosen, events = choose(
                 group,
-                core.in_order(group, now_ns),
+                core.in_order(group, now_ns, skipped),
                 core.reader.get,
                 core.message,
                 count=count,
                 now_ns=now_ns,
+                skipped=skipped,
                 max_bytes=max_bytes,
             )
             if chosen or not events:

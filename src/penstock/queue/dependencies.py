@@ -42,20 +42,34 @@ class Failure(NamedTuple):
 class Wait:
     """What one message waits for. Kept while the message is blocked, or dead because of it."""
 
-    __slots__ = ("dead", "failure", "is_lost", "missing", "published_ns", "runs_anyway")
+    __slots__ = (
+        "dead",
+        "failure",
+        "gate",
+        "is_abandoned",
+        "is_lost",
+        "missing",
+        "published_ns",
+        "runs_anyway",
+    )
 
     def __init__(self, published_ns: int, *, runs_anyway: bool) -> None:
         self.missing = 0  # messages before it that are not done, dead ones included
         self.dead = 0  # of these, the dead ones
         self.is_lost = False  # one of them will never be done
         self.failure: Failure | None = None  # the last one, until it died of it
+        self.gate: Earlier | None = None  # of those before it, a gate that is closed
+        self.is_abandoned = False  # the gate will never be opened
         self.runs_anyway = runs_anyway
         self.published_ns = published_ns
 
     @property
     def is_doomed(self) -> bool:
-        """Return whether it cannot run, unless a dead message before it is redriven."""
-        return (self.dead > 0 or self.is_lost) and not self.runs_anyway
+        """Return whether it cannot run, unless a dead message before it is redriven.
+
+        That is not decided while a gate is closed.
+        """
+        return (self.dead > 0 or self.is_lost) and not self.runs_anyway and self.gate is None
 
 
 class Dependencies:
@@ -88,23 +102,30 @@ class Dependencies:
         Of those before it in its own queue, these are `unsettled` (and `dead`), or `gone`.
         """
         wait = Wait(published_ns, runs_anyway=after.runs_anyway)
+        gate = after.gate_of()
         for earlier in unsettled:
+            if earlier == gate:
+                wait.gate = gate
             if earlier in dead:
                 self.dead.add(earlier)
                 wait.dead += 1
                 wait.failure = Failure(earlier, HOW[EventType.DEAD])
             self.dependents.setdefault(earlier, []).append(seq)
             wait.missing += 1
+        if isinstance(gate, bytes):
+            wait.gate = gate
         for earlier_id in after.elsewhere:
             self.elsewhere.setdefault(earlier_id, []).append(seq)
             wait.missing += 1
-        if not after.runs_anyway:
-            for failure in gone:
+        for failure in gone:
+            if failure.of == gate:
+                wait.gate, wait.is_abandoned = gate, True
+            elif not after.runs_anyway:
                 wait.is_lost, wait.failure = True, failure
-        if not wait.missing and not wait.is_lost:
+        if not wait.missing and not wait.is_lost and not wait.is_abandoned:
             return False
         self.waits[seq] = wait
-        if wait.dead or wait.is_lost:
+        if wait.dead or wait.is_lost or wait.is_abandoned:
             self.touched.add(seq)
         return True
 
@@ -115,7 +136,9 @@ class Dependencies:
         was_dead = earlier in self.dead
         self.dead.discard(earlier)
         return [
-            seq for seq in self.dependents.pop(earlier, ()) if self._is_free(seq, was_dead=was_dead)
+            seq
+            for seq in self.dependents.pop(earlier, ())
+            if self._is_free(seq, earlier, was_dead=was_dead)
         ]
 
     def gone(self, earlier: int, how: str) -> list[int]:
@@ -126,7 +149,7 @@ class Dependencies:
         return [
             seq
             for seq in self.dependents.pop(earlier, ())
-            if self._is_free(seq, was_dead=was_dead, failure=failure)
+            if self._is_free(seq, earlier, was_dead=was_dead, failure=failure)
         ]
 
     def died(self, earlier: int) -> None:
@@ -173,7 +196,7 @@ class Dependencies:
                 later.discard(seq)
                 self.dead_elsewhere.discard(pair)
                 failure = Failure(earlier, how) if outcome is Outcome.GONE else None
-                if self._is_free(seq, was_dead=was_dead, failure=failure):
+                if self._is_free(seq, earlier, was_dead=was_dead, failure=failure):
                     free.append(seq)
         if later:
             self.elsewhere[earlier] = sorted(later)
@@ -189,14 +212,22 @@ class Dependencies:
             return [seq for seq in later if ((earlier, seq) in self.dead_elsewhere) != is_dead]
         return later
 
-    def _is_free(self, seq: int, *, was_dead: bool = False, failure: Failure | None = None) -> bool:
+    def _is_free(
+        self, seq: int, earlier: Earlier, *, was_dead: bool, failure: Failure | None = None
+    ) -> bool:
         """Count off a message before this one. Return whether this one waits for no other now."""
         wait = self.waits.get(seq)
         if wait is None:
             return False
         wait.missing -= 1
         wait.dead -= was_dead
-        if failure is not None and not wait.runs_anyway:
+        if wait.gate is not None and wait.gate == earlier:
+            if failure is not None:
+                wait.is_abandoned = True
+                self.touched.add(seq)
+                return False
+            wait.gate = None
+        elif failure is not None and not wait.runs_anyway:
             wait.is_lost, wait.failure = True, failure
         self._clear_failure(wait)
         if was_dead or wait.dead or wait.is_lost:
@@ -260,9 +291,24 @@ class Dependencies:
                 found.setdefault(failure, []).append(seq)
                 for later in self.dependents.get(seq, ()):
                     its_wait = self.waits.get(later)
-                    if its_wait and not its_wait.runs_anyway and _is_blocked(deliveries, later):
+                    if (
+                        its_wait
+                        and not its_wait.runs_anyway
+                        and its_wait.gate is None
+                        and _is_blocked(deliveries, later)
+                    ):
                         todo.append(later)
         return found
+
+    def abandoned(self, deliveries: Mapping[int, Delivery]) -> list[int]:
+        """Return the blocked messages whose gate will never be opened."""
+        return [
+            seq
+            for seq in sorted(self.touched)
+            if (wait := self.waits.get(seq)) is not None
+            and wait.is_abandoned
+            and _is_blocked(deliveries, seq)
+        ]
 
     def _dead_before(self, seq: int) -> Failure:
         """Return the dead message because of which one dies again: it alone was redriven."""

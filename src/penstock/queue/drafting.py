@@ -17,6 +17,7 @@ from penstock.queue.attributes import (
 )
 from penstock.queue.compression import check_method, compress
 from penstock.queue.dedup import dedup_attributes
+from penstock.queue.gate import check_gate
 from penstock.queue.settings import (
     MIN_DEDUP_WINDOW_S,
     MOST_ATTEMPTS,
@@ -84,6 +85,7 @@ def check(message: NewMessage, settings: QueueSettings, now_ns: int, number: int
         if message.ttl is not None or ttl_s:
             expires_at_ns = max(now_ns, deliver_at_ns) + _duration_ns("ttl", ttl_s)
         headers = _headers(message.headers)
+        check_gate(headers, message.after)
         draft = Draft(
             _payload(message.payload, settings.max_payload_bytes),
             priority=_priority(message.priority, settings.default_priority),

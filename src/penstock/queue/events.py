@@ -7,7 +7,7 @@ One entry of the event log is one event. Its body, little-endian:
 Seqs are stored as runs, because most events are about neighbours. `EXTRA_FIELDS` is the only
 statement of what each type adds: `encode`, `decode`, the fast path and the Spark columns follow it.
 To add an event: a number here (never reused), its fields in `EXTRA_FIELDS`, its row in
-docs/states.md and docs/format.md, and its effect in `group.py` or `state.py`.
+docs/states.md and docs/format.md, and its effect in `group_events.py` or `state.py`.
 """
 
 import struct
@@ -161,6 +161,7 @@ EXTRA_FIELDS: Mapping[EventType, tuple[str, ...]] = {
     EventType.GROUP_CREATED: ("target_seq", "name"),
     EventType.LOST: ("reason",),
     EventType.DISCARDED: ("reason",),  # missing in logs of version 0.1
+    EventType.CANCELLED: ("reason",),  # missing in logs of versions before 0.3
     EventType.DEDUPLICATED: ("duplicates",),
     EventType.SCHEDULE_PUT: ("definition",),
     EventType.SCHEDULE_REMOVED: ("name",),

@@ -1,10 +1,13 @@
 """Ready messages by tenant: whose turn it is, and which tenants have to wait for a limit.
 
 Priority comes first, as in any queue. Within a priority the tenants take turns: next is the tenant
-that has waited longest, since it was last served or, if that is later, since its next message has
-been ready. So a tenant with a million messages has one turn in a round, and one that comes new is
-behind those that wait already. Within a tenant the order is as ever: due time, then seq. Messages
-without tenant are one tenant of their own.
+that was served least recently. So a tenant with a million messages has one turn in a round, and one
+that asks for less than its share is next at once, however many others have a backlog.
+
+A message counts as if it had been ready for `HEAD_START_NS` already: a tenant that was last served
+before that, or never, is behind those that have waited longer. So many new tenants with a message
+each delay the others for that time, and no longer. Within a tenant the order is as ever: due time,
+then seq. Messages without tenant are one tenant of their own.
 
 Without `fair` the tenants take no turns: next is the oldest message whose tenant is within its
 limits.
@@ -15,7 +18,7 @@ O(log tenants). Pure: no file, no clock, no lock.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from heapq import heapify, heappop, heappush, merge
 from itertools import chain, islice
@@ -26,67 +29,11 @@ from penstock.queue.limits import Gate, Limits
 from penstock.queue.runs import as_runs
 from penstock.queue.schedule import Timetable
 from penstock.queue.tenants import Seqs, TenantColumn, packed, unpacked
+from penstock.queue.turns import HEAD_START_NS, Entry, Tenant, TimeOf, Turn, rotated
 
-TimeOf = Callable[[int], int]  # seq -> nanoseconds
 NO_TENANT = b""
 _SPARE_TENANTS = 10_000  # without messages, that are remembered
 _SPARE_ENTRIES = 1024
-
-
-class Tenant:
-    """A tenant that has messages, or had some lately."""
-
-    __slots__ = ("count", "gate", "is_delayed", "name", "number", "turns")
-
-    def __init__(self, number: int, name: bytes, gate: Gate) -> None:
-        self.number = number
-        self.name = name
-        self.gate = gate
-        self.count = 0  # messages that are not settled
-        self.turns: dict[int, Turn] = {}  # by priority
-        self.is_delayed = False  # is among those that wait for the rate
-
-
-class Turn:
-    """The ready messages of one tenant at one priority, and when one was last served."""
-
-    __slots__ = (
-        "due",
-        "entry",
-        "fresh",
-        "is_covered",
-        "priority",
-        "served_no",
-        "served_ns",
-        "tenant",
-    )
-
-    def __init__(self, tenant: Tenant, priority: int) -> None:
-        self.tenant = tenant
-        self.priority = priority
-        self.fresh = Seqs()  # never delayed: due when they were published
-        self.due = Timetable()  # all others
-        self.served_ns = 0
-        self.served_no = 0  # tells services at the same time apart
-        self.entry: _Entry | None = None  # in the heap of its priority
-        self.is_covered = False  # its messages were ready when it was last served
-
-    def __len__(self) -> int:
-        return len(self.fresh) + len(self.due)
-
-    def ahead(self, published_ns: TimeOf, *, is_timed: bool) -> Iterator[tuple[int, int]]:
-        """Yield (since when it is ready, seq), in order. The time is 0 if it is not asked for."""
-        if not self.due:
-            if is_timed:
-                return ((published_ns(seq), seq) for seq in self.fresh)
-            return ((0, seq) for seq in self.fresh)
-        if self.fresh.first is None:
-            return iter(self.due)
-        return merge(((published_ns(seq), seq) for seq in self.fresh), self.due)
-
-
-# Since when it waits, number of its last service, seq of its next message, itself.
-_Entry = tuple[int, int, int, Turn]
 
 
 class FairShare:
@@ -101,7 +48,7 @@ class FairShare:
         self._numbers: dict[bytes, int] = {NO_TENANT: 0}
         self._free: list[int] = []  # numbers of forgotten tenants
         self._sweep_at = _SPARE_TENANTS
-        self._heaps: list[list[_Entry]] = [[] for _ in range(MAX_PRIORITY + 1)]
+        self._heaps: list[list[Entry]] = [[] for _ in range(MAX_PRIORITY + 1)]
         self._unplaced: dict[Turn, None] = {}  # to be put into the heaps
         self._delayed: list[tuple[int, int, Tenant]] = []  # heap: when the rate lets them go
         self._served_no = 0
@@ -137,9 +84,16 @@ class FairShare:
         return tenant
 
     def _sweep(self) -> None:
-        """Forget tenants without messages whose rate has recovered: nothing is lost with them."""
+        """Forget tenants without messages that were not served lately, and whose rate has
+        recovered: nothing is lost with them."""
+        lately_ns = self._latest_ns - HEAD_START_NS if self._rotates else self._latest_ns
         for number, one in list(self._tenants.items()):
-            if number and not one.count and one.gate.due_ns <= self._latest_ns:
+            if (
+                number
+                and not one.count
+                and one.gate.due_ns <= self._latest_ns
+                and all(turn.served_ns <= lately_ns for turn in one.turns.values())
+            ):
                 del self._tenants[number], self._numbers[one.name]
                 self._free.append(number)
         self._sweep_at = 2 * len(self._tenants) + _SPARE_TENANTS
@@ -272,13 +226,13 @@ class FairShare:
         priorities).
         """
         self._place(published_ns, now_ns)
-        best: _Entry | None = None
+        best: Entry | None = None
         best_key: tuple[int, int, int] = (0, 0, 0)
         for priority in range(MAX_PRIORITY, -1, -1):
             entry = self._top(self._heaps[priority], now_ns) if self._heaps[priority] else None
             if entry is None:
                 continue
-            key = _key(priority, entry[0], now_ns, level_ns)
+            key = _key(priority, entry[4], now_ns, level_ns)
             if best is None or key < best_key:
                 best, best_key = entry, key
             if not level_ns:
@@ -290,25 +244,35 @@ class FairShare:
             return turn.fresh.first
         return next(turn.ahead(published_ns, is_timed=False))[1]
 
-    def in_order(self, published_ns: TimeOf, *, now_ns: int, level_ns: int) -> Iterator[int]:
+    def in_order(
+        self,
+        published_ns: TimeOf,
+        *,
+        now_ns: int,
+        level_ns: int,
+        skipped: Container[int] = frozenset(),
+    ) -> Iterator[int]:
         """Yield the messages that may be delivered now, in their order, as if each were leased
-        before the next is found. Do not change anything meanwhile."""
+        before the next is found. Do not change anything meanwhile.
+
+        A message that the caller adds to `skipped` is as if it had been removed instead.
+        """
         self._place(published_ns, now_ns)
         # `_top` removes what is not valid from the heaps, so that it is not copied each time.
         heaps = [(n, heap[:]) for n, heap in enumerate(self._heaps) if self._top(heap, now_ns)]
-        entries: dict[Turn, _Entry | None] = {}  # of turns that were served
+        entries: dict[Turn, Entry | None] = {}  # of turns that were served
         gates: dict[Tenant, Gate] = {}
         ahead: dict[Turn, Iterator[tuple[int, int]]] = {}
         coming: dict[Turn, int] = {}
         served_no = self._served_no
         while True:
-            best: tuple[tuple[int, int, int], list[_Entry]] | None = None
+            best: tuple[tuple[int, int, int], list[Entry]] | None = None
             for priority, heap in reversed(heaps):
                 while heap:
                     turn = heap[0][3]
                     is_valid = entries.get(turn, turn.entry) is heap[0]
                     if is_valid and gates.get(turn.tenant, turn.tenant.gate).is_open(now_ns):
-                        key = _key(priority, heap[0][0], now_ns, level_ns)
+                        key = _key(priority, heap[0][4], now_ns, level_ns)
                         if best is None or key < best[0]:
                             best = key, heap
                         break
@@ -316,11 +280,24 @@ class FairShare:
             if best is None:
                 return
             heap = best[1]
-            turn = heappop(heap)[3]
+            _, last_no, _, turn, _ = heappop(heap)
             if turn not in ahead:
                 ahead[turn] = turn.ahead(published_ns, is_timed=not self._rotates)
                 coming[turn] = next(ahead[turn])[1]
             yield coming[turn]
+            if coming[turn] in skipped:
+                entries[turn] = None
+                following = next(ahead[turn], None)
+                if following is not None:
+                    since_ns, coming[turn] = following
+                    entry = (since_ns, 0, coming[turn], turn, since_ns)
+                    if self._rotates:
+                        served_ns = now_ns if last_no > self._served_no else turn.served_ns
+                        since_ns = since_ns or published_ns(coming[turn])
+                        entry = rotated(since_ns, served_ns, last_no, coming[turn], turn)
+                    entries[turn] = entry
+                    heappush(heap, entry)
+                continue
             gate = gates.get(turn.tenant)
             if gate is None:
                 gate = gates[turn.tenant] = turn.tenant.gate.copy()
@@ -331,8 +308,10 @@ class FairShare:
             following = next(ahead[turn], None)
             if following is not None:
                 since_ns, coming[turn] = following
-                rotated = (now_ns, served_no, 0, turn)
-                entry = rotated if self._rotates else (since_ns, 0, coming[turn], turn)
+                if self._rotates:
+                    entry = (now_ns, served_no, 0, turn, now_ns)
+                else:
+                    entry = (since_ns, 0, coming[turn], turn, since_ns)
                 entries[turn] = entry
                 heappush(heap, entry)
 
@@ -358,13 +337,13 @@ class FairShare:
             if turn.entry is not None or not len(turn):
                 continue
             if turn.is_covered:
-                entry = (turn.served_ns, turn.served_no, 0, turn)
+                entry = (turn.served_ns, turn.served_no, 0, turn, turn.served_ns)
             else:
                 since_ns, seq = next(turn.ahead(published_ns, is_timed=True))
                 if self._rotates:
-                    entry = (max(since_ns, turn.served_ns), turn.served_no, seq, turn)
+                    entry = rotated(since_ns, turn.served_ns, turn.served_no, seq, turn)
                 else:
-                    entry = (since_ns, 0, seq, turn)
+                    entry = (since_ns, 0, seq, turn, since_ns)
             turn.entry = entry
             heap = self._heaps[turn.priority]
             if len(heap) > 2 * len(self._tenants) + _SPARE_ENTRIES:
@@ -373,7 +352,7 @@ class FairShare:
             heappush(heap, entry)
         self._unplaced.clear()
 
-    def _top(self, heap: list[_Entry], now_ns: int) -> _Entry | None:
+    def _top(self, heap: list[Entry], now_ns: int) -> Entry | None:
         """Return the first entry whose tenant may be served."""
         while heap:
             entry = heap[0]
@@ -415,6 +394,14 @@ class FairShare:
         if first is not None:
             times.append(published_ns(first))
         return first, min(times, default=None)
+
+    def closest(self, now_ns: int) -> tuple[Tenant, Tenant]:
+        """Return the tenants that are closest to their limits: of leases, and of the rate."""
+        tenants = self._tenants.values()
+        return (
+            max(tenants, key=lambda one: one.gate.in_flight),
+            max(tenants, key=lambda one: one.gate.burst_used(now_ns)),
+        )
 
     def place_of(self, seq: int, priority: int, published_ns: TimeOf, most: int) -> tuple[int, int]:
         """Return how many of its tenant are before a ready message, counted up to `most`, and how

@@ -6,7 +6,7 @@ ended, and the next message is neither expired nor unreadable. `take` also needs
 messages are ready. If any condition fails, the fast path does not apply and the caller uses the
 general behaviours.
 
-The event is the same as from `events.encode`. The state changes as `Group.apply` changes it:
+The event is the same as from `events.encode`. The state changes as `group_events.apply` changes it:
 `lease_one` and `ack_one` are the functions that `apply` calls, `lease_next` does as `lease_plain`,
 and `take` repeats `take_plain` in line. tests/queue/test_fast_path.py compares every field of
 random states.
@@ -24,6 +24,8 @@ from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage, Message, Settler,
 from penstock.queue.core import QueueCore
 from penstock.queue.events import MAIN_GROUP, EventType, format_of_one
 from penstock.queue.group import Group
+from penstock.queue.group_leases import lease_next, lease_one, take_plain
+from penstock.queue.group_outcomes import ack_one
 from penstock.queue.messages import MessageReader
 from penstock.queue.schedule import NEVER_NS
 from penstock.queue.settings import MOST_ATTEMPTS
@@ -109,7 +111,7 @@ class FastPath:
             if event_seq < 0:
                 event_seq = events.append_event(_TAKEN, _pack_one(MAIN_GROUP, 1, 1, seq, 1))
             if message[7] is not None or after >= plain.front_end or group.dependents:
-                group.take_plain(seq, after)
+                take_plain(group, seq, after)
                 if group.dependents:
                     core.free_after(group, seq)
             else:
@@ -219,10 +221,10 @@ class FastPath:
                     event_seq = events.append_event(_LEASED, body)
                 core.state.moment.mono_ns = mono_ns
                 if is_plain:
-                    group.lease_next(seq, nonce, deadline_ns, length_ns, holder)
+                    lease_next(group, seq, nonce, deadline_ns, length_ns, holder)
                 else:
-                    group.lease_one(
-                        message, delivery, attempt, nonce, deadline_ns, length_ns, holder
+                    lease_one(
+                        group, message, delivery, attempt, nonce, deadline_ns, length_ns, holder
                     )
                 metrics = self._metrics
                 metrics.leased += 1
@@ -268,7 +270,7 @@ class FastPath:
                 )
                 if event_seq < 0:
                     event_seq = events.append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
-                group.ack_one(seq)
+                ack_one(group, seq)
                 if group.dependents:
                     core.free_after(group, seq)
                 metrics = self._metrics

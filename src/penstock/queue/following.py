@@ -2,14 +2,22 @@
 about the others. `broker/following.py` carries the news from one queue to the other."""
 
 from penstock import codec
-from penstock.errors import NoSuchMessage
-from penstock.operations.following import AwaitEnding, Ending, GetEndings, ListAwaited, Resolve
+from penstock.errors import InvalidInput, NoSuchMessage
+from penstock.operations.following import (
+    AwaitEnding,
+    Ending,
+    GetEndings,
+    ListAwaited,
+    OpenGate,
+    Resolve,
+)
 from penstock.queue.after import id_bytes, id_text
 from penstock.queue.behaviours import Behaviours
 from penstock.queue.core import QueueCore
-from penstock.queue.decisions import decide_resolved
+from penstock.queue.decisions import about, decide_resolved
 from penstock.queue.delivery import State
-from penstock.queue.events import Outcome
+from penstock.queue.events import EventType, Outcome
+from penstock.queue.gate import is_gate
 
 
 def get_endings(queue: Behaviours, operation: GetEndings) -> list[Ending]:
@@ -22,8 +30,11 @@ def get_endings(queue: Behaviours, operation: GetEndings) -> list[Ending]:
 def _ending(core: QueueCore, id_: str, *, check: bool) -> Ending:
     milliseconds, identity, seq = codec.parse_id(id_)
     main = core.main
-    if identity != core.identity or not 0 < seq < core.ledger.messages.next_seq:
+    is_there = 0 < seq < core.ledger.messages.next_seq
+    if identity != core.identity or (check and not is_there):
         raise NoSuchMessage(f"after names {id_}, which was never published")
+    if not is_there:  # it was, or it would not be named: the power failed before it was on disk
+        return Ending(id_, Outcome.GONE, "lost")
     if check:
         core.check_published(id_, seq, milliseconds)
     if not main.is_settled(seq):
@@ -62,9 +73,24 @@ def list_awaited(queue: Behaviours, operation: ListAwaited) -> list[Ending]:
 
 def resolve(queue: Behaviours, operation: Resolve) -> bool:
     core = queue.core
-    earlier, outcome = id_bytes(operation.id), Outcome(operation.outcome)
+    earlier, outcome = id_bytes(operation.earlier), Outcome(operation.outcome)
     with core.lock, core.change:
         core.tick()
         events = decide_resolved(core.main, earlier, outcome, operation.how)
         core.record(events)
         return bool(events)
+
+
+def open_gate(queue: Behaviours, operation: OpenGate) -> bool:
+    core, entry = queue.core, queue.inspecting.entry(operation.id)
+    if not is_gate(entry.headers):
+        raise InvalidInput(f"message {operation.id} is no gate, so it cannot be opened")
+    with core.lock, core.change:
+        now_ns = core.tick()
+        main, seq = core.main, entry.seq
+        if main.is_settled(seq):
+            return main.gone.how(seq) is None
+        if entry.expires_at_ns and entry.expires_at_ns <= now_ns:
+            return False  # a consumer that comes to it records that
+        core.record([about(EventType.ACKED, main, [seq])])
+        return True

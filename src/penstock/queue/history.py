@@ -8,12 +8,12 @@ message may end long after it was published, so the whole event log must be read
 were read are kept as runs of seqs, and the next question reads only the events since.
 """
 
-import threading
 from collections.abc import Iterable, Iterator
 
 from penstock.codec import Entry
 from penstock.errors import BadEntry
 from penstock.ledger import Cursor, Ledger
+from penstock.locks import Lock
 from penstock.queue.attributes import carried_in, may_carry
 from penstock.queue.delivery import State
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType, decode, names
@@ -149,7 +149,7 @@ class Endings:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._is_whole = False
         self._next_event = 1
         # By group and event. A group's own runs are later than those of all groups. SOUGHT: the

@@ -112,12 +112,14 @@ class Inspecting:
             now_ns = core.clock.now_ns()
             group.waiting.promote(now_ns)
             found: list[Message] = []
-            size = 0
-            for seq in core.in_order(group, now_ns):
+            skipped: set[int] = set()
+            size, count = 0, min(count, group.room(now_ns))
+            for seq in core.in_order(group, now_ns, skipped):
                 if len(found) == count:
                     break
                 message = self._readable(seq)
                 if message is None or 0 < message.expires_at_ns <= now_ns:
+                    skipped.add(seq)
                     continue
                 size += size_of(message)
                 if found and size > max_bytes:
@@ -480,6 +482,15 @@ class Inspecting:
         states |= {core.name_of(one): "in another queue" for one in elsewhere[:left]}
         named = ", ".join(f"{id_} ({state})" for id_, state in islice(states.items(), _MOST_NAMED))
         more = f" and {count - _MOST_NAMED} more" if count > _MOST_NAMED else ""
+        wait = group.dependencies.waits.get(seq)
+        if wait is not None and wait.gate is not None:
+            gate = core.name_of(wait.gate)
+            return (
+                "blocked",
+                f"It is behind gate {gate}, which is not open: the messages behind it are not "
+                f"published as a whole yet.",
+                {"missing": list(states), "missing_count": count, "gate": gate},
+            )
         return (
             "blocked",
             f"It comes after {count} message{'s' if count != 1 else ''} not done yet: "

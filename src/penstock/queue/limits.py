@@ -32,6 +32,11 @@ class Limit(NamedTuple):
         most = max(int(burst or rate_per_s), 1)
         return cls(max_in_flight, interval_ns, (most - 1) * interval_ns)
 
+    @property
+    def burst(self) -> int:
+        """How many deliveries may come at once, after a long time without any; 0: no limit."""
+        return self.slack_ns // self.interval_ns + 1 if self.interval_ns else 0
+
 
 class Limits(NamedTuple):
     """The limits of a queue, and how it shares between tenants."""
@@ -69,8 +74,8 @@ class Gate:
     >>> gate.room(5 * NS), gate.free_ns(5 * NS)
     (0, 5000000000)
     >>> gate.in_flight = 0
-    >>> gate.room(5 * NS), gate.room(7 * NS)
-    (1, 2)
+    >>> gate.room(5 * NS), gate.room(7 * NS), gate.burst_used(5 * NS)
+    (1, 2, 2.0)
     """
 
     __slots__ = ("due_ns", "in_flight", "limit")
@@ -116,6 +121,13 @@ class Gate:
             late_ns = now_ns + limit.slack_ns - max(self.due_ns, now_ns)
             room = min(room, late_ns // limit.interval_ns + 1)
         return max(room, 0)
+
+    def burst_used(self, now_ns: int) -> float:
+        """Return how much of the burst is used. It comes back at the rate."""
+        limit = self.limit
+        if limit is None or not limit.interval_ns:
+            return 0.0
+        return min(max(self.due_ns - now_ns, 0) / limit.interval_ns, limit.burst)
 
     def delivered(self, at_ns: int) -> None:
         """Count a delivery for the rate."""

@@ -15,10 +15,10 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from itertools import accumulate
 from math import log2 as _log2
-from threading import Lock
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from penstock.clock import Clock
+from penstock.locks import Lock
 from penstock.model import NS, LeasedMessage
 from penstock.queue.handlers import check_extension
 

@@ -19,6 +19,7 @@ from penstock.queue.decisions import (
 from penstock.queue.dedup import Kind, Pending, Prepared, kind_in, without_duplicates
 from penstock.queue.drafting import check_batch, content_type_attributes, draft_of
 from penstock.queue.events import ALL_GROUPS, Event, EventType
+from penstock.queue.gate import gate_of
 from penstock.queue.quick_drafts import QuickDrafts
 
 _new_tuple = tuple.__new__
@@ -337,6 +338,7 @@ class Publishing:
             near: list[int] = []
             far: list[int] = []
             elsewhere: list[bytes] = []
+            gate = gate_of(message)
             for one in message.after:
                 earlier = answers[one] if isinstance(one, int) else one
                 if isinstance(earlier, Pending):
@@ -345,12 +347,14 @@ class Publishing:
                 id_ = earlier if isinstance(earlier, str) else earlier.id
                 found = known.get(id_)
                 if found is None:
-                    found = known[id_] = self._find_earlier(id_, follows_others)
+                    follows = follows_others or gate is not None  # `tasks` sees to it
+                    found = known[id_] = self._find_earlier(id_, follows)
                 if isinstance(found, bytes):
                     elsewhere.append(found)
                 else:
                     far.append(found)
-            after = after_of(near, far, elsewhere, runs_anyway=message.after_failed == "run")
+            runs_anyway = message.after_failed == "run"
+            after = after_of(near, far, elsewhere, runs_anyway=runs_anyway, gate=gate)
             draft = drafts[answer.draft]
             attributes = {**(draft.attributes or {}), AFTER: pack_after(after)}
             drafts[answer.draft] = draft._replace(attributes=attributes)

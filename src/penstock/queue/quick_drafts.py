@@ -22,6 +22,7 @@ from penstock.queue.drafting import (
     MAX_KEY_BYTES,
     MAX_TENANT_BYTES,
 )
+from penstock.queue.gate import HEADER as GATE_HEADER
 from penstock.queue.settings import (
     MIN_DEDUP_WINDOW_S,
     MOST_ATTEMPTS,
@@ -212,8 +213,8 @@ class QuickDrafts:
         if type(headers) is not dict or len(headers) > MAX_HEADERS:
             return None
         headers = headers.copy()
-        if HEADER in headers:
-            return None  # it asks for a unique message
+        if HEADER in headers or GATE_HEADER in headers:
+            return None  # a unique message, or a gate
         total = 0
         for name, value in headers.items():
             if type(name) is not str or type(value) is not str:

@@ -4,11 +4,12 @@ A broker has a timer of its own, for all its queues.
 """
 
 import logging
-from threading import Condition, Lock
+from threading import Condition
 from typing import TYPE_CHECKING
 
 from penstock.background_thread import BackgroundThread
 from penstock.errors import LedgerClosed, PenstockError
+from penstock.locks import Lock
 from penstock.model import NS
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from itertools import chain, repeat
 from operator import attrgetter
 from queue import SimpleQueue
-from threading import Lock
 from typing import Any
 
 from penstock.background_thread import BackgroundThread
 from penstock.errors import BadEntry, LedgerError, NewerVersion
+from penstock.locks import Lock
 from penstock.queue.delivery import Delivery, Lease, State
 from penstock.queue.dependencies import Failure, Wait
 from penstock.queue.events import MAIN_GROUP, EventType
@@ -245,6 +245,7 @@ def _dump_dependencies(writer: "Frozen", group: Group) -> None:
                     wait.runs_anyway,
                     wait.published_ns,
                     None if wait.failure is None else [_text_of(wait.failure.of), wait.failure.how],
+                    *([] if wait.gate is None else [_text_of(wait.gate), wait.is_abandoned]),
                 ]
                 for seq, wait in waits
             ],
@@ -272,12 +273,14 @@ def _load_dependencies(reader: "_Reader", group: Group) -> None:
         dependencies.dependents.setdefault(earlier, []).append(seq)
     dependencies.dead.update(reader.numbers())
     others = reader.json()
-    for seq, missing, dead, is_lost, runs_anyway, published_ns, failure in others["waits"]:
+    for seq, missing, dead, is_lost, runs_anyway, published_ns, failure, *gate in others["waits"]:
         wait = dependencies.waits[seq] = Wait(published_ns, runs_anyway=runs_anyway)
         wait.missing, wait.dead, wait.is_lost = missing, dead, is_lost
         if failure is not None:
             of, how = failure
-            wait.failure = Failure(of if isinstance(of, int) else bytes.fromhex(of), how)
+            wait.failure = Failure(_earlier_of(of), how)
+        if gate:
+            wait.gate, wait.is_abandoned = _earlier_of(gate[0]), gate[1]
     for one, seqs in others["elsewhere"].items():
         dependencies.elsewhere[bytes.fromhex(one)] = seqs
     dependencies.dead_elsewhere.update(
@@ -312,6 +315,10 @@ def _load_limits(reader: "_Reader", group: Group) -> bool:
 
 def _text_of(earlier: int | bytes) -> int | str:
     return earlier if isinstance(earlier, int) else earlier.hex()
+
+
+def _earlier_of(text: int | str) -> int | bytes:
+    return text if isinstance(text, int) else bytes.fromhex(text)
 
 
 def _packed_delivery(seq: int, delivery: Delivery) -> bytes:

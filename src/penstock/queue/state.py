@@ -21,6 +21,8 @@ from penstock.queue.attributes import (
 from penstock.queue.dedup import DedupTable, kind_in
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType
 from penstock.queue.group import Group, Moment
+from penstock.queue.group_events import apply
+from penstock.queue.group_feeding import feed, feed_noted, feed_plain
 from penstock.queue.limits import Limits
 from penstock.queue.schedule_table import SCHEDULE_EVENTS, ScheduleTable
 from penstock.queue.unique import UniqueTable
@@ -73,9 +75,9 @@ class QueueState:
         """Feed messages [first, end) without options."""
         for group in self.groups.values():
             if group.fed_upto <= first:
-                group.feed_plain(first, end)
+                feed_plain(group, first, end)
             elif group.fed_upto < end:
-                group.feed_plain(group.fed_upto, end)
+                feed_plain(group, group.fed_upto, end)
         self.ingested_upto = max(self.ingested_upto, end)
 
     def publish_noted(self, upto: int, noted: Sequence[Note]) -> None:
@@ -83,7 +85,7 @@ class QueueState:
         first = self.ingested_upto
         for group in self.groups.values():
             if group.fed_upto < upto:
-                group.feed_noted(max(first, group.fed_upto), upto, noted)
+                feed_noted(group, max(first, group.fed_upto), upto, noted)
         self.ingested_upto = max(first, upto)
         for seq, timestamp_ns, _, _, _, attributes, expires_at_ns in noted:
             if attributes and seq >= first:
@@ -129,7 +131,7 @@ class QueueState:
             self.schedules.apply(event)
         else:
             for group in self._groups_of(event):
-                group.apply(event)
+                apply(group, event)
 
     def _groups_of(self, event: Event) -> Iterable[Group]:
         if event.group == ALL_GROUPS:
@@ -151,7 +153,8 @@ class QueueState:
 
 def feed_entry(group: Group, entry: Entry) -> None:
     """Feed one message to one group."""
-    group.feed(
+    feed(
+        group,
         entry.seq,
         priority=entry.priority,
         published_ns=entry.timestamp_ns,

@@ -5,6 +5,7 @@ The lock is held only to copy what is looked at; counting goes on without it.
 
 import heapq
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 
 from penstock.codec import make_id
@@ -40,7 +41,9 @@ from penstock.queue.decisions import MAX_GROUPS, most_undelivered
 from penstock.queue.dedup import Kind
 from penstock.queue.delivery import Delivery, Lease
 from penstock.queue.events import Cause
+from penstock.queue.group import Group
 from penstock.queue.reasons import reason_group
+from penstock.queue.settings import QueueSettings
 
 MAX_LEASES = MAX_KEYS = 100_000  # looked at
 MAX_DEAD = 200_000
@@ -249,7 +252,7 @@ def get_limits(queue: Behaviours, operation: GetLimits) -> Limits:
         groups = [*state.groups.values()]
         undelivered, dedup_ids = most_undelivered(state), state.dedup.count(*_OF_IDS)
         results = state.dedup.count(Kind.RESULT, Kind.STEP)
-        leased = max(len(group.leases) for group in groups)
+        deliveries = _limits_of_deliveries(groups, settings, core.clock.now_ns())
         dead = max(len(group.dead) for group in groups)
         dead_bytes = max(group.dead_bytes for group in groups)
     full = _FULL[settings.when_full]
@@ -257,7 +260,6 @@ def get_limits(queue: Behaviours, operation: GetLimits) -> Limits:
     found = [
         Limit("max_messages", undelivered, settings.max_messages, full),
         Limit("max_bytes", message_bytes, settings.max_bytes, full),
-        Limit("max_in_flight", leased, settings.max_in_flight, "leases wait for one to end"),
         Limit("rate_burst", *queue.publishing.burst_used(), "publishing is refused for a moment"),
         Limit(
             "dead_max_messages",
@@ -285,5 +287,48 @@ def get_limits(queue: Behaviours, operation: GetLimits) -> Limits:
             "not done",
         ),
         Limit("groups", len(groups), MAX_GROUPS, "new groups are refused"),
+        *deliveries,
     ]
     return Limits([one for one in found if one.most])
+
+
+def _limits_of_deliveries(
+    groups: Sequence[Group], settings: QueueSettings, now_ns: int
+) -> list[Limit]:
+    """Return the limits of deliveries, of the group that is closest to each. Caller holds the lock.
+
+    The burst of a rate comes back at the rate, so what is used of it says how close the rate is.
+    """
+    found: list[Limit] = []
+    gates = [group.gate for group in groups if group.gate is not None]
+    if gates:
+        most = gates[0].limit.burst if gates[0].limit is not None else 0
+        used = max(gate.burst_used(now_ns) for gate in gates)
+        leased = max(gate.in_flight for gate in gates)
+        rate = f"leases wait: {settings.delivery_rate_per_s:g} messages a second"
+        found.append(
+            Limit("max_in_flight", leased, settings.max_in_flight, "leases wait for one to end")
+        )
+        found.append(Limit("delivery_burst", used, most, rate))
+    shares = [group.fair.closest(now_ns) for group in groups if group.fair is not None]
+    if shares:
+        fullest = max((one for one, _ in shares), key=lambda one: one.gate.in_flight)
+        fastest = max((one for _, one in shares), key=lambda one: one.gate.burst_used(now_ns))
+        limit = fastest.gate.limit
+        found.append(
+            Limit(
+                "tenant_max_in_flight",
+                fullest.gate.in_flight,
+                settings.tenant_max_in_flight,
+                f"messages of {fullest} wait for a lease to end",
+            )
+        )
+        found.append(
+            Limit(
+                "tenant_burst",
+                fastest.gate.burst_used(now_ns),
+                0 if limit is None else limit.burst,
+                f"messages of {fastest} wait: {settings.tenant_rate_per_s:g} a second",
+            )
+        )
+    return found

@@ -8,7 +8,7 @@ In a queue that shares between tenants the ready messages are not in the lanes, 
 `FairShare`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
 
@@ -366,15 +366,24 @@ class Waiting:
     # -- looking -----------------------------------------------------------------------------------
 
     def in_order(
-        self, published_ns: TimeOf, due_ns: TimeOf, *, now_ns: int, level_ns: int
+        self,
+        published_ns: TimeOf,
+        due_ns: TimeOf,
+        *,
+        now_ns: int,
+        level_ns: int,
+        skipped: Container[int] = frozenset(),
     ) -> Iterator[int]:
         """Yield ready messages in the order of their delivery. Do not change them meanwhile.
 
-        Of a queue that shares between tenants, only those that their limits let go now.
+        Of a queue that shares between tenants, only those that their limits let go now; those that
+        the caller adds to `skipped` do not count for the limits.
         A message that waited `level_ns` is served one priority higher (0: strict priorities).
         """
         if self.fair is not None:
-            return self.fair.in_order(published_ns, now_ns=now_ns, level_ns=level_ns)
+            return self.fair.in_order(
+                published_ns, now_ns=now_ns, level_ns=level_ns, skipped=skipped
+            )
         lanes = self._used_lanes()
         if len(lanes) > 1 and level_ns:
             aged = _Aged(self, lanes, published_ns, due_ns, now_ns, level_ns)

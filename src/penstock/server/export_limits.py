@@ -46,7 +46,7 @@ class ExportLimits:
         self._held.bytes += size
 
     def free(self, size: int) -> None:
-        """Count a page no longer: the client has read it, or is gone."""
+        """Count a page no longer: the client has read it, or has left."""
         self.bytes -= size
         self._held.bytes -= size
         self.wake()

@@ -5,12 +5,12 @@ The page of `/docs` sends requests. It loads nothing from other servers.
 
 from collections.abc import Coroutine
 from functools import cache
-from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 
+import penstock
 from penstock.server import dashboard
 from penstock.server.call import Answer, Call
 from penstock.server.dashboard.visit import HOME
@@ -66,13 +66,15 @@ def _links(call: Call) -> dict[str, str]:
 
 
 def _json(links: dict[str, str]) -> bytes:
-    return msgspec.json.encode({"name": "penstock", "version": version("penstock"), "links": links})
+    return msgspec.json.encode(
+        {"name": "penstock", "version": penstock.__version__, "links": links}
+    )
 
 
 def _text(base: str, links_: dict[str, str]) -> str:
     links = "\n".join(f"  {path:<20} {meaning}" for path, meaning in links_.items())
     call = _FIRST_CALL.format(base=base)
-    return f"Penstock {version('penstock')}, {_ABOUT}\n\n{links}\n\nPublish a message:\n\n{call}\n"
+    return f"Penstock {penstock.__version__}, {_ABOUT}\n\n{links}\n\nPublish a message:\n\n{call}\n"
 
 
 def _root(call: Call) -> "Answer | Coroutine[Any, Any, Answer]":

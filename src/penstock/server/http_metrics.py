@@ -4,7 +4,7 @@ Requests are counted in plain lists, see `routes.Times`, which become series on 
 templates (`…/queues/{queue}/lease`), never paths, so the number of series is bounded.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -65,13 +65,7 @@ class HttpMetrics:
             labels=["route"],
         )
         for route, all_times in by_route.items():
-            buckets, so_far = [], 0
-            counts = map(sum, zip(*(times.counts for times in all_times), strict=True))
-            for bucket, count in zip((*BUCKETS_S, float("inf")), counts, strict=True):
-                so_far += count
-                buckets.append(("+Inf" if bucket == float("inf") else str(bucket), so_far))
-            total_ns = sum(times.total_ns for times in all_times)
-            seconds.add_metric([route], buckets, total_ns / NS)
+            add_times(seconds, route, all_times)
         yield seconds
         yield GaugeMetricFamily(
             "penstock_http_connections", "Open HTTP and WebSocket connections.", self._connections()
@@ -81,3 +75,13 @@ class HttpMetrics:
             "Bytes of requests and answers in memory, of all connections.",
             self._held_bytes(),
         )
+
+
+def add_times(histogram: HistogramMetricFamily, label: str, times: Sequence[Times]) -> None:
+    """Add the sum of some times to a histogram with one label."""
+    buckets, so_far = [], 0
+    counts = map(sum, zip(*(one.counts for one in times), strict=True))
+    for bucket, count in zip((*BUCKETS_S, float("inf")), counts, strict=True):
+        so_far += count
+        buckets.append(("+Inf" if bucket == float("inf") else str(bucket), so_far))
+    histogram.add_metric([label], buckets, sum(one.total_ns for one in times) / NS)

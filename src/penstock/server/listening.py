@@ -108,7 +108,8 @@ class UnixSocket:
             self._lock = self._take_lock()
             try:
                 self._remove_stale()
-                self.socket = self._bind(int(settings.unix_mode, 8))
+                self._mode = int(settings.unix_mode, 8)
+                self.socket = self._bind(self._mode)
             except BaseException:
                 self._release_lock()
                 raise
@@ -122,13 +123,24 @@ class UnixSocket:
                 f"unix: cannot listen on {settings.unix}: {error.strerror or error}"
             ) from None
 
+    def restore(self) -> bool:
+        """Listen on a new socket if the socket file was removed. Return whether it was.
+
+        The old socket still has connections that wait to be accepted; no new ones come. Raise
+        OSError if the file cannot be made, for example because its directory was removed too.
+        """
+        if os.path.lexists(self._path):
+            return False
+        self.socket = self._bind(self._mode)
+        return True
+
     def remove(self) -> None:
         """Remove the socket file, unless it was replaced, and release the lock."""
         try:
             if _identity(os.lstat(self._path)) == self._identity:
                 os.unlink(self._path)
         except OSError:
-            pass  # it is gone, or its directory is: there is nothing to remove
+            pass  # it was removed already, or its directory was
         self._release_lock()
 
     def _take_lock(self) -> int:

@@ -8,11 +8,11 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from http import HTTPStatus
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
+import penstock
 from penstock.names import PATTERN
 from penstock.server.call import Call
 from penstock.server.field_notes import REQUESTS, example_of, explain
@@ -91,7 +91,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Penstock",
-            "version": version("penstock"),
+            "version": penstock.__version__,
             "description": "A durable message and task queue. Durations are seconds; times are "
             "RFC 3339 in answers, RFC 3339 or milliseconds since 1970 in requests.",
             "license": {"name": "MIT", "identifier": "MIT"},

@@ -11,6 +11,7 @@ from penstock.broker.stores import open_store
 from penstock.broker.webhooks import Webhooks
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, NotSupported
+from penstock.extras import requires_extra
 from penstock.server.all_routes import all_routes, all_streams
 from penstock.server.beanstalk.listener import BeanstalkListener
 from penstock.server.configuration import Configuration
@@ -32,6 +33,7 @@ from penstock.server.tls import TlsListener, tls_context
 
 log = logging.getLogger("penstock.server")
 
+_LOOK_FOR_UNIX_S = 1.0
 _FOR_REQUESTS = 0.6  # share of `shutdown_s`; the rest is for webhooks and snapshots
 
 
@@ -97,6 +99,7 @@ class Server:
         self._listeners: list[asyncio.Server | TlsListener] = []
         self._recovery: asyncio.Task[None] | None = None
         self._unix: UnixSocket | None = None
+        self._unix_watch: asyncio.Task[None] | None = None
         self._tls: ssl.SSLContext | None = None
 
     @property
@@ -157,13 +160,38 @@ class Server:
 
     async def _accept_unix(self) -> None:
         if self._unix is not None:
-            loop, service = asyncio.get_running_loop(), self.service
-            # Without TLS: what is sent does not leave this machine.
-            listener = await loop.create_unix_server(
-                lambda: new_connection(service, loop), sock=self._unix.socket
-            )
-            self._listeners.append(listener)
+            listener = await self._listen_unix(self._unix)
             self._accepts_unix = True
+            self._unix_watch = asyncio.create_task(self._keep_unix(self._unix, listener))
+
+    async def _listen_unix(self, unix: UnixSocket) -> asyncio.Server:
+        loop, service = asyncio.get_running_loop(), self.service
+        # Without TLS: what is sent does not leave this machine.
+        listener = await loop.create_unix_server(
+            lambda: new_connection(service, loop), sock=unix.socket
+        )
+        self._listeners.append(listener)
+        return listener
+
+    async def _keep_unix(self, unix: UnixSocket, listener: asyncio.Server) -> None:
+        """Make the socket file again if it is removed, for example by a clean-up of *.sock.
+
+        The system does not tell a process that listens. So this looks once a second.
+        """
+        while True:
+            await asyncio.sleep(_LOOK_FOR_UNIX_S)
+            try:
+                if not unix.restore():
+                    continue
+            except OSError:
+                continue  # its directory was removed as well, or is full: it may come back
+            self._listeners.remove(listener)
+            listener.close()
+            listener = await self._listen_unix(unix)
+            log.warning(
+                "unix socket made again",
+                extra={"fields": {"unix": self.service.settings.unix, "reason": "it was removed"}},
+            )
 
     async def ready(self) -> None:
         """Wait until calls are accepted. Raise the error of a failed recovery."""
@@ -234,6 +262,8 @@ class Server:
         log.info("stopped")
 
     def _remove_unix(self) -> None:
+        if self._unix_watch is not None:
+            self._unix_watch.cancel()
         if self._unix is not None:
             self._unix.remove()
             if not self._accepts_unix:
@@ -266,13 +296,6 @@ class Server:
 
 
 def _grpc_listener(service: Service) -> Listener:
-    try:
+    with requires_extra("grpc", "grpc", InvalidInput):
         from penstock.server.grpc.listener import GrpcListener
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("penstock"):
-            raise
-        raise InvalidInput(
-            f"grpc needs the package {error.name!r}, which is not installed; "
-            f"install Penstock with the extra grpc (pip install '.[grpc]' in its checkout)"
-        ) from None
     return GrpcListener(service)

@@ -7,7 +7,6 @@ locks that queues have for threads.
 import asyncio
 import logging
 from collections.abc import Callable
-from threading import Lock
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -16,6 +15,7 @@ from penstock.broker.embedded import EmbeddedStore
 from penstock.broker.settings import BrokerSettings
 from penstock.client.long_paths import short_path
 from penstock.clock import SystemClock
+from penstock.locks import Lock
 from penstock.names import QueueName
 from penstock.queue.core import QueueCore
 from penstock.server.configuration import Configuration

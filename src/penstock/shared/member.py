@@ -10,15 +10,16 @@ import os
 import select
 import socket
 import struct
-from threading import Condition, Lock, Thread
+from threading import Condition, Thread
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from penstock.client.address import unix_socket_of
-from penstock.client.long_paths import short_path
+from penstock.client.long_paths import connect_unix
 from penstock.clock import SystemClock
 from penstock.errors import LedgerClosed, LedgerError, PenstockError
 from penstock.ledger.files import as_passing_error, watch_fork
+from penstock.locks import Lock
 from penstock.model import NS
 from penstock.shared.holder import Holder
 from penstock.shared.inherited import replace
@@ -274,14 +275,7 @@ def _connected(url: str) -> socket.socket:
     """Return a connection to a broker, on which nothing is sent."""
     path = unix_socket_of(url)
     if path is not None:
-        watch = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            watch.settimeout(_CONNECT_S)
-            watch.connect(short_path(path))
-        except BaseException:
-            watch.close()
-            raise
-        return watch
+        return connect_unix(path, _CONNECT_S)
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return socket.create_connection((parts.hostname or "", port), timeout=_CONNECT_S)

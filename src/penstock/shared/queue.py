@@ -14,6 +14,7 @@ from penstock.client.address import QueueAddress
 from penstock.client.calls import Exchanging
 from penstock.client.publishing import DedupIds, seen
 from penstock.client.queue import AsyncRemoteQueue, Remote, RemoteQueue
+from penstock.codec import parse_id
 from penstock.errors import LedgerClosed, LedgerForked, ReceiptInvalid
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -30,6 +31,7 @@ from penstock.queue.behaviours import as_new, several
 from penstock.queue.binding import finish, value_of
 from penstock.queue.core import QueueCore
 from penstock.queue.facade import NO_MESSAGES, NO_WAIT, A
+from penstock.queue.gate import gate_of
 from penstock.queue.queue import AsyncQueue, Queue
 from penstock.queue.streaming import Stopper
 from penstock.shared.exchange import SharedExchange
@@ -106,12 +108,12 @@ class Shared(Remote):
 
     async def _publish(self, messages: list[NewMessage]) -> list[Published]:
         here = self._here()
-        if here is None:
-            return await super()._publish(messages)
-        if here.settings.storage.sync != "always":
+        if here is None or _follow_others(messages, here.core.identity):
+            return await super()._publish(messages)  # the broker looks at the other queues
+        if isinstance(here, Queue) or here.settings.storage.sync != "always":
             found = await self._try_here(lambda here: here.publish(messages))
             return await super()._publish(messages) if isinstance(found, _NotHere) else found
-        # It may be closed after it wrote, while it waits for the disk: then it is sent again.
+        # For tasks, it may be closed while one waits for the disk: then they are sent again.
         named = [
             message
             if not id_
@@ -180,6 +182,16 @@ class Shared(Remote):
         return await super()._run(operation)
 
 
+def _follow_others(messages: Sequence[NewMessage], identity: int) -> bool:
+    """Return whether messages come after some of other queues, and are not behind gates."""
+    return any(
+        isinstance(one, str) and parse_id(one)[1] != identity
+        for message in messages
+        if message.after and gate_of(message) is None
+        for one in message.after
+    )
+
+
 def _listed(leased: Leased | Iterable[Leased]) -> list[Leased]:
     """Return leased messages so that they can be read twice."""
     return list(several(leased))
@@ -201,8 +213,9 @@ class SharedQueue(Shared, RemoteQueue):
     # -- fast path of the holder -------------------------------------------------------------------
 
     def _fast_enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
-        here: Any = self._here()
-        if here is not None and here.settings.storage.sync != "always":
+        here: Any = None if options.get("after") else self._here()
+        if here is not None:
+            # If it is closed after the write, the call returns nevertheless: it is on disk.
             try:
                 id_: str = here.enqueue(payload, **options)
                 return id_

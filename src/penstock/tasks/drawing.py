@@ -32,9 +32,12 @@ def as_text(steps: Sequence[StepState]) -> str:
     """
     wide = max((len(step.state) for step in steps), default=0)
     longest = max((len(step.name) for step in steps), default=0)
+    has_queues = len({step.queue for step in steps}) > 1
     lines = []
     for step in steps:
         line = f"{step.state:<{wide}}  {step.name:<{longest}}  {step.task}"
+        if has_queues:
+            line += f" in {step.queue}"
         if step.after:
             line += f"  after {_some(step.after)}"
         if step.reason:

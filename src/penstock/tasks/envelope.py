@@ -7,6 +7,7 @@ change the format: raise `VERSION`, and read the older ones.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -24,6 +25,8 @@ class Flow(msgspec.Struct, omit_defaults=True):
     step: str
     # Parameters that get results: of a step, or the list of those of several.
     inputs: dict[str, str | list[str]] = {}
+    queues: dict[str, str] = {}  # of steps in other queues, whose results it gets
+    feeds: list[str] = []  # other queues with steps that come after it
 
 
 class PlannedStep(msgspec.Struct, omit_defaults=True):
@@ -32,14 +35,16 @@ class PlannedStep(msgspec.Struct, omit_defaults=True):
     name: str
     task: str
     after: list[str] = []
+    queue: str = ""  # empty: that of the plan
 
 
-class Plan(msgspec.Struct):
+class Plan(msgspec.Struct, omit_defaults=True):
     """The plan of a workflow: a message of its own, which is never delivered."""
 
     v: int
     plan_of: str
     steps: list[PlannedStep]
+    digest: str = ""  # of the steps, if they are in several queues
 
 
 class Envelope(msgspec.Struct, omit_defaults=True):
@@ -82,6 +87,23 @@ def pack(task: str, args: bytes, keep_s: float) -> bytes:
 def pack_step(task: str, args: bytes, keep_s: float, flow: Flow) -> bytes:
     """Return the payload of a step of a workflow."""
     return msgspec.json.encode(Envelope(VERSION, task, msgspec.Raw(args), keep_s, flow))
+
+
+def pack_mark(flow: str, *, feeds: Sequence[str] = ()) -> bytes:
+    """Return the payload of a message that is part of a workflow, and does nothing if it runs.
+
+    `feeds`: other queues with messages that come after it.
+    """
+    part = Flow(flow, "", feeds=list(feeds)) if feeds else None
+    return msgspec.json.encode(Envelope(VERSION, plan_of=flow, flow=part))
+
+
+def feeds_of(payload: bytes) -> Sequence[str]:
+    """Return the other queues with messages that come after the message with this payload."""
+    if b'"feeds"' not in payload:
+        return ()
+    envelope = unpack(payload)
+    return () if envelope is None or envelope.flow is None else envelope.flow.feeds
 
 
 def unpack(payload: bytes) -> Envelope | None:

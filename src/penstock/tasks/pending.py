@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Self, cast
 
 from penstock.checking import check_whole
 from penstock.errors import InvalidInput, PenstockError, ReceiptInvalid
+from penstock.locks import Lock
 from penstock.model import LeasedMessage
 from penstock.queue.facade import AnyQueue
 from penstock.tasks.places import max_attempts_of
@@ -29,27 +30,31 @@ _INTERRUPT_S = 5.0  # for a function that is interrupted with the program
 
 def run_pending(tasks: "Tasks", limit: int) -> int:
     """Run ready jobs until none is left, or `limit` were run. Return their number."""
-    count, before = 0, -1
+    count, is_over = 0, False
     _begin(tasks, limit)
     with LeaseRenewal() as renewal:
-        while before < count < limit:
+        while not is_over:
             before = count
             for name in tasks.queue_names:
                 while count < limit and _run_next(tasks, name, renewal):
                     count += 1
+            is_over = count == limit or (count == before and not tasks.follow(tasks.queue_names))
     return count
 
 
 async def arun_pending(tasks: "Tasks", limit: int) -> int:
     """Do the same in an event loop: coroutines run in it, functions in threads."""
-    count, before = 0, -1
+    count, is_over = 0, False
     await asyncio.to_thread(_begin, tasks, limit)
     with LeaseRenewal() as renewal:
-        while before < count < limit:
+        while not is_over:
             before = count
             for name in tasks.queue_names:
                 while count < limit and await _arun_next(tasks, name, renewal):
                     count += 1
+            is_over = count == limit or (
+                count == before and not await asyncio.to_thread(tasks.follow, tasks.queue_names)
+            )
     return count
 
 
@@ -82,6 +87,7 @@ def _run_next(tasks: "Tasks", queue_name: str, renewal: "LeaseRenewal") -> bool:
     else:
         renewal.let_go()
         queue.ack(leased, emit=() if done is None else done.emit)
+    tasks.settled(queue_name, leased)
     return True
 
 
@@ -104,6 +110,7 @@ async def _arun_next(tasks: "Tasks", queue_name: str, renewal: "LeaseRenewal") -
     else:
         await asyncio.to_thread(renewal.let_go)
         await asyncio.to_thread(queue.ack, leased, emit=() if done is None else done.emit)
+    await asyncio.to_thread(tasks.settled, queue_name, leased)
     return True
 
 
@@ -232,5 +239,5 @@ def runner_of(
 ) -> Runner:
     """Return what runs the messages of one queue of these tasks, in a child without the queue."""
     own = {task.name: task for task in tasks if task.options.queue == queue_name}
-    queue = None if in_child else tasks.queue(queue_name)
-    return Runner(own, tasks.middleware, queue_name, queue_max_attempts, queue, report)
+    queue_of = None if in_child else tasks.queue
+    return Runner(own, tasks.middleware, queue_name, queue_max_attempts, queue_of, report)

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import fields
 from os import PathLike, fspath
 from pathlib import Path
-from threading import Lock
 from typing import Any, Protocol
 
 import penstock
@@ -19,7 +18,8 @@ from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.json_files import MANIFEST_NAME
 from penstock.ledger.queue_directory import is_made
-from penstock.names import directory_of
+from penstock.locks import Lock
+from penstock.names import BROKER_DIRECTORY, directory_of, name_of_directory
 from penstock.queue.facade import AnyQueue
 from penstock.queue.queue import Queue, open_queue
 from penstock.queue.settings import QueueSettings
@@ -29,6 +29,12 @@ URL_VARIABLE = "PENSTOCK_URL"
 
 class Place(Protocol):
     """Opens queues by name."""
+
+    follows: bool  # messages of one queue are let go after those of another, as at a broker
+
+    def queues(self) -> list[str]:
+        """Return the names of the queues that are there, if this process has to know them."""
+        ...
 
     def open(self, queue: str, limits: Mapping[str, Any]) -> AnyQueue:
         """Open a queue. `limits` are settings that a store in this process sets with it."""
@@ -42,6 +48,8 @@ class Place(Protocol):
 class Directory:
     """A directory with a queue in each subdirectory, for one process or for several."""
 
+    follows = False
+
     def __init__(self, path: str, settings: Mapping[str, Any], *, shared: bool) -> None:
         self._path = path
         self._settings = settings
@@ -51,7 +59,8 @@ class Directory:
         settings: Any = {**self._settings, **limits}
         path = Path(self._path) / directory_of(queue)
         there = Path(self._path) / "default" / directory_of(queue)
-        if _is_queue(there) and not _is_queue(path):
+        is_of_broker = _is_queue(there) or (Path(self._path) / BROKER_DIRECTORY).exists()
+        if is_of_broker and not _is_queue(path):
             raise InvalidInput(
                 f"{self._path} is the data directory of a broker, where queue {queue!r} is in "
                 f"{there}, and tasks would make another one in {path}: give Tasks the URL of the "
@@ -64,6 +73,11 @@ class Directory:
     def prepare(self, queue: str, limits: Mapping[str, Any]) -> None:
         pass
 
+    def queues(self) -> list[str]:
+        root = Path(self._path)
+        names = [name_of_directory(one) for one in Folder(OsFiles(), self._path).names()]
+        return [name for name in names if name and _is_queue(root / directory_of(name))]
+
 
 def _is_queue(path: Path) -> bool:
     return is_made(Folder(OsFiles(), str(path)))
@@ -71,6 +85,8 @@ def _is_queue(path: Path) -> bool:
 
 class Broker:
     """The queues of a namespace of a broker."""
+
+    follows = True
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         self._url = url
@@ -94,6 +110,9 @@ class Broker:
         with connect_broker(root, options=self._client_options) as broker:
             make_queue(broker, name, limits)
 
+    def queues(self) -> list[str]:
+        return []  # the broker knows them
+
     @property
     def _client_options(self) -> ClientOptions:
         known = {one.name for one in fields(ClientOptions)}
@@ -102,6 +121,8 @@ class Broker:
 
 class Memory:
     """Queues in memory, of the real core. They last as long as they are open."""
+
+    follows = False
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, clock: Clock | None = None
@@ -114,6 +135,9 @@ class Memory:
 
     def prepare(self, queue: str, limits: Mapping[str, Any]) -> None:
         pass
+
+    def queues(self) -> list[str]:
+        return []  # only those that are open exist
 
 
 def place_of(
@@ -184,6 +208,10 @@ class OpenQueues:
             if name not in self._open:
                 self._open[name] = place.open(name, limits)
             return self._open[name]
+
+    def names(self) -> list[str]:
+        """Return the names of the queues that are open."""
+        return list(self._open)
 
     def close(self) -> None:
         with self._lock:

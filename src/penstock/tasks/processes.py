@@ -15,10 +15,11 @@ from logging.handlers import QueueHandler
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Thread
 from typing import Any, NamedTuple
 
 from penstock.clock import SystemClock
+from penstock.locks import Lock
 from penstock.model import NS, LeasedMessage, Message, NewMessage, Ticket
 from penstock.queue.progress import Said
 from penstock.tasks.loading import load_tasks

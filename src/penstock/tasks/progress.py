@@ -8,11 +8,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Lock
 from typing import NamedTuple
 
 from penstock.clock import SystemClock
 from penstock.errors import PenstockError, ReceiptInvalid
+from penstock.locks import Lock
 from penstock.model import NS, LeasedMessage
 from penstock.queue.facade import AnyAsyncQueue, AnyQueue
 from penstock.queue.progress import Said

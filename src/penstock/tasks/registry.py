@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, o
 
 from penstock.checking import Duration, did_you_mean
 from penstock.errors import InvalidInput
-from penstock.model import NewMessage
+from penstock.model import LeasedMessage, NewMessage
 from penstock.operations.scheduling import ScheduleState
 from penstock.queue.facade import AnyQueue
 from penstock.queue.handlers import check_handler, is_coroutine_function
 from penstock.tasks.cron import TaskSchedule, put_schedules
-from penstock.tasks.envelope import check_task_name
+from penstock.tasks.envelope import check_task_name, feeds_of
+from penstock.tasks.following import Follower
 from penstock.tasks.job import Job
 from penstock.tasks.middleware import MiddlewareStack, TaskMiddleware
 from penstock.tasks.options import DEFAULT_QUEUE, LIMITS, TaskKeywords, TaskOptions
@@ -92,6 +93,7 @@ class Tasks:
         self._settings: Mapping[str, Any] = settings
         self._place: Place | None = None
         self._open = OpenQueues()
+        self._follower = Follower(self)
         self._tasks: dict[str, RunnableTask] = {}
         self.schedules: list[TaskSchedule] = []
         self.middleware = MiddlewareStack(middleware)
@@ -228,6 +230,32 @@ class Tasks:
         limits = self.limits_of(name)
         if limits:
             self._used_place().prepare(name, limits)
+
+    def known_queues(self) -> list[str]:
+        """Return the names of the queues that are used, open or there."""
+        names = [*self.queue_names, *self._open.names(), *self._used_place().queues()]
+        return list(dict.fromkeys(names))
+
+    def follow(self, queues: Iterable[str], *, at_once: bool = False) -> int:
+        """Tell these queues what became of messages of others that their messages come after.
+
+        A broker does that by itself, soon; with `at_once`, it is done when this returns. In a
+        directory workers do it, and processes that change a workflow. Return the number of changes.
+        """
+        if self._used_place().follows and not at_once:
+            return 0
+        return self._follower.follow(queues)
+
+    def settled(self, queue: str, messages: Iterable[LeasedMessage]) -> None:
+        """Let steps of other queues go that come after settled messages of a queue."""
+        if self._used_place().follows:
+            return
+        fed: dict[tuple[str, ...], list[str]] = {}
+        for message in messages:
+            if feeds := tuple(feeds_of(message.payload)):
+                fed.setdefault(feeds, []).append(message.id)
+        for feeds, ids in fed.items():
+            self._follower.settled(ids, queue, feeds)
 
     def _used_place(self) -> Place:
         if self._place is None:

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from threading import Lock
 
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
+from penstock.locks import Lock
 from penstock.tasks.context import Attempt
 from penstock.tasks.middleware import Enqueuing, TaskMiddleware
 

@@ -1,17 +1,17 @@
 """A workflow that was enqueued: its steps and their states, its results, cancel and retry."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from penstock.checking import Duration
-from penstock.errors import InvalidInput, NoSuchMessage
+from penstock.errors import InvalidInput, NoSuchMessage, NoSuchQueue
 from penstock.queue.facade import AnyQueue
 from penstock.tasks.arguments import Arguments
-from penstock.tasks.envelope import Plan
+from penstock.tasks.envelope import Plan, PlannedStep
 from penstock.tasks.job import Job, how_it_ended
-from penstock.tasks.steps import flow_id, result_id, step_id
+from penstock.tasks.steps import flow_id, gate_id, result_id, step_id
 
 if TYPE_CHECKING:
     from penstock.tasks.registry import Tasks
@@ -29,6 +29,7 @@ class StepState(NamedTuple):
     id: str  # of its message
     state: str
     reason: str  # of a failure; empty if it is done, expired or cancelled
+    queue: str = ""
 
 
 def read_plan(queue: AnyQueue, flow: str) -> Plan:
@@ -42,21 +43,49 @@ def read_plan(queue: AnyQueue, flow: str) -> Plan:
     return _plan_decoder.decode(queue.get(found).payload)
 
 
-def read_steps(queue: AnyQueue, flow: str) -> list[StepState]:
-    """Return the steps of a workflow with their states, in the order of its plan."""
+def read_steps(queue_of: Callable[[str], AnyQueue], home: str, flow: str) -> list[StepState]:
+    """Return the steps of a workflow with their states, in the order of its plan.
+
+    `home` is the queue of its first step; `queue_of` returns a queue by its name.
+    """
+    plan = read_plan(queue_of(home), flow)
+    unpublished = _state_of_unpublished(queue_of(home), plan)
     found = []
-    for step in read_plan(queue, flow).steps:
-        id_ = queue.find(step_id(flow, step.name)) or ""
+    for step in plan.steps:
+        queue = queue_of(step.queue or home)
+        id_ = _find_step(queue, flow, step.name) or ""
         try:
-            state = queue.state(id_) if id_ else "done"
+            state = queue.state(id_) if id_ else unpublished
             if id_ and state == "done" and queue.find(result_id(flow, step.name)) is None:
                 state = how_it_ended(queue, id_)
             # Of what has ended, the event log alone knows the reason: too slow for many steps.
-            reason = "" if state in _ENDED else queue.retry_info(id_).reason.partition("\n")[0]
+            is_known = not id_ or state in _ENDED
+            reason = "" if is_known else queue.retry_info(id_).reason.partition("\n")[0]
         except NoSuchMessage:  # removed by compaction, which keeps what is not done
             state, reason = "done", ""
-        found.append(StepState(step.name, step.task, list(step.after), id_, state, reason))
+        after, own = list(step.after), step.queue or home
+        found.append(StepState(step.name, step.task, after, id_, state, reason, own))
     return found
+
+
+def _find_step(queue: AnyQueue, flow: str, step: str) -> str | None:
+    try:
+        return queue.find(step_id(flow, step))
+    except NoSuchQueue:  # its first message is not published yet
+        return None
+
+
+def _state_of_unpublished(home: AnyQueue, plan: Plan) -> str:
+    """Return the state of a step whose message is not found."""
+    gate = home.find(gate_id(plan.plan_of)) if plan.digest else None
+    try:
+        if gate is not None and home.state(gate) == "scheduled":
+            return "blocked"  # the workflow is not published as a whole yet
+        if gate is not None and how_it_ended(home, gate) != "done":
+            return "cancelled"
+    except NoSuchMessage:
+        pass
+    return "done"  # so long ago that it is forgotten
 
 
 class WorkflowRun:
@@ -79,7 +108,7 @@ class WorkflowRun:
 
     def steps(self) -> list[StepState]:
         """Return the steps with their states."""
-        return read_steps(self._queue, self.id)
+        return read_steps(self._tasks.queue, self.queue_name, self.id)
 
     def states(self) -> Mapping[str, str]:
         """Return the state of each step by its name."""
@@ -97,32 +126,53 @@ class WorkflowRun:
         planned = {one.name: one for one in read_plan(self._queue, self.id).steps}
         if step not in planned:
             raise InvalidInput(f"workflow {self.id!r} has no step {step!r}; it has {[*planned]}")
-        id_ = self._queue.find(step_id(self.id, step)) or ""
-        task = self._tasks.get(planned[step].task)
+        return self._job_of(planned[step])
+
+    def _job_of(self, step: PlannedStep) -> Job[Any]:
+        queue = step.queue or self.queue_name
+        id_ = _find_step(self._tasks.queue(queue), self.id, step.name)
+        if id_ is None:
+            raise NoSuchMessage(
+                f"step {step.name!r} of workflow {self.id!r} is not published yet, or was forgotten"
+            )
+        task = self._tasks.get(step.task)
         arguments: Arguments | None = None if task is None else task.arguments
-        key = result_id(self.id, step)
-        return Job(self._tasks, self.queue_name, id_, arguments, result_key=key)
+        key = result_id(self.id, step.name)
+        return Job(self._tasks, queue, id_, arguments, result_key=key)
 
     def result(self, step: str | None = None, wait_s: Duration = 0) -> Any:
         """Return the result of a step, of the last one by default; wait for it up to `wait_s`."""
         if step is None:
-            step = read_plan(self._queue, self.id).steps[-1].name
+            return self._job_of(read_plan(self._queue, self.id).steps[-1]).result(wait_s)
         return self.job(step).result(wait_s)
 
     def results(self, wait_s: Duration = 0) -> dict[str, Any]:
         """Return the results of all steps by name."""
-        names = [step.name for step in read_plan(self._queue, self.id).steps]
-        return {name: self.job(name).result(wait_s) for name in names}
+        # The plan is read once: it grows with the number of steps.
+        steps = read_plan(self._queue, self.id).steps
+        return {step.name: self._job_of(step).result(wait_s) for step in steps}
 
     def cancel(self) -> int:
         """Cancel every step that is not done. Return their number."""
         # From the end: a step whose predecessor is cancelled would be dead before its turn.
-        steps = [step for step in reversed(self.steps()) if step.state not in _ENDED and step.id]
-        return sum(self._queue.cancel(step.id) for step in steps)
+        steps = [step for step in reversed(self.steps()) if step.state not in _ENDED]
+        gate = self._queue.find(gate_id(self.id))
+        is_begun = gate is None or self._queue.state(gate) != "scheduled"
+        if gate is not None and not is_begun:
+            self._queue.cancel(gate)  # then no step begins, also of those that are not published
+        queue_of = self._tasks.queue
+        cancelled = [queue_of(step.queue).cancel(step.id) for step in steps if step.id]
+        self._tasks.follow({step.queue for step in steps if step.id}, at_once=True)
+        return sum(cancelled) if is_begun else len(steps)
 
     def retry(self) -> int:
         """Try failed steps again; those that wait for them follow. Return the number of steps."""
-        dead = [step for step in self.steps() if step.state == "dead"]
-        names = {step.name for step in dead}
-        first = [step.id for step in dead if not names & set(step.after)]
-        return self._queue.redrive(first) if first else 0
+        steps = self.steps()
+        dead = {step.name: step for step in steps if step.state == "dead"}
+        first: dict[str, list[str]] = {}
+        for step in dead.values():
+            if not any(name in dead for name in step.after):
+                first.setdefault(step.queue, []).append(step.id)
+        count = sum(self._tasks.queue(queue).redrive(ids) for queue, ids in first.items())
+        self._tasks.follow({step.queue for step in steps if step.id}, at_once=True)
+        return count

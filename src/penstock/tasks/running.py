@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.clock import SystemClock
@@ -38,15 +38,15 @@ class Runner:
         middleware: MiddlewareStack,
         queue_name: str,
         queue_max_attempts: int | None,
-        queue: AnyQueue | None,
+        queue_of: Callable[[str], AnyQueue] | None,
         report: Report | None = None,
     ) -> None:
-        """`queue` has the results that steps of workflows take. None: they are filled in.
+        """`queue_of` returns queues, for the results that steps take. None: they are filled in.
 
         `report` takes the progress of jobs.
         """
         self._report = report
-        self._queue = queue
+        self._queue_of = queue_of
         self._tasks = tasks
         self._middleware = middleware
         self._queue_name = queue_name
@@ -90,7 +90,7 @@ class Runner:
         if raised is None:
             return self._returned(attempt, value, began_ns)
         is_in_main = threading.current_thread() is threading.main_thread()
-        if isinstance(raised, KeyboardInterrupt) and is_in_main and self._queue is not None:
+        if isinstance(raised, KeyboardInterrupt) and is_in_main and self._queue_of is not None:
             raise raised  # Ctrl-C in `run_pending`; a child ignores it, so there the job raised it
         self._raised(attempt, raised, began_ns)
         return None
@@ -146,10 +146,10 @@ class Runner:
 
     def filled_in(self, message: LeasedMessage) -> LeasedMessage:
         """Return a message with the results among its arguments. Raise Failed if one is missing."""
-        if self._queue is None or b'"inputs"' not in message.payload:
+        if self._queue_of is None or b'"inputs"' not in message.payload:
             return message
         try:
-            payload = fill_in(message.payload, self._queue)
+            payload = fill_in(message.payload, self._queue_name, self._queue_of)
         except Unreadable as error:
             raise _refused(message, str(error), dead=True) from None
         return message._replace(message=message.message._replace(payload=payload))

@@ -1,6 +1,6 @@
 """Steps of a workflow: a call of a task whose arguments may be results of steps before it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,11 @@ def result_id(flow: str, step: str) -> str:
 def step_id(flow: str, step: str) -> str:
     """Return the dedup id under which a step is published."""
     return f"{FLOW_PREFIX}{flow}/{step}"
+
+
+def gate_id(flow: str) -> str:
+    """Return the dedup id under which the gate of a workflow is published."""
+    return f"{FLOW_PREFIX}{flow}/"  # a step's name is not empty
 
 
 def flow_id(flow: str) -> str:
@@ -63,8 +68,8 @@ class Signature:
         return self.task.arguments.encode_partly(self.args, self.kwargs, ResultOf)
 
 
-def fill_in(payload: bytes, queue: AnyQueue) -> bytes:
-    """Return a payload with the results of the steps before it among its arguments.
+def fill_in(payload: bytes, queue: str, queue_of: Callable[[str], AnyQueue]) -> bytes:
+    """Return a payload of a queue with the results of the steps before it among its arguments.
 
     Raise Unreadable if one is missing: it expired, or was too large.
     """
@@ -75,9 +80,9 @@ def fill_in(payload: bytes, queue: AnyQueue) -> bytes:
     args = _OBJECT.decode(envelope.args)
     for name, steps in flow.inputs.items():
         several = [steps] if isinstance(steps, str) else steps
-        values = [_value(queue, flow.id, step) for step in several]
+        values = [_value(queue_of(flow.queues.get(step, queue)), flow.id, step) for step in several]
         args[name] = values[0] if isinstance(steps, str) else _list_of(values)
-    flow.inputs = {}
+    flow.inputs, flow.queues = {}, {}
     envelope.args = msgspec.Raw(msgspec.json.encode(args))
     return msgspec.json.encode(envelope)
 

@@ -16,6 +16,7 @@ from functools import partial
 
 from penstock.checking import check_number, check_whole, did_you_mean
 from penstock.errors import InvalidInput, TooManyRequests, Unavailable
+from penstock.tasks.following import WorkerNews
 from penstock.tasks.pending import runner_of
 from penstock.tasks.places import max_attempts_of
 from penstock.tasks.processes import ProcessCaller
@@ -102,12 +103,15 @@ class TasksWorker:
     async def work(self, *, heed_signals: bool = False) -> Counts:
         """Do the same in a program that has an event loop of its own."""
         counts = Counts()
+        self._news = WorkerNews(self._tasks, self._names)
         with self._button.at_work(heed_signals=heed_signals):
             put = self._tasks.put_schedules
             is_working = await self._retried("the schedules could not be put", put)
             while is_working:
                 before = asdict(counts)
-                await self._work_once(counts)
+                await self._news.look()
+                async with self._news.carried():
+                    await self._work_once(counts)
                 # A job of one queue may have enqueued another in a queue that was idle before.
                 is_working = not self._button.asked.is_set() and asdict(counts) != before
         return counts
@@ -167,6 +171,7 @@ class TasksWorker:
             working = Shift(
                 *(queue, caller, options, holder, counts, button, time_limit_of),
                 warns_if_new=False,  # its name is that of tasks, and is not misspelt
+                on_settled=partial(self._news.settled, name),
                 announces=name not in self._announced,
             )
             self._announced.add(name)

@@ -1,30 +1,21 @@
 """Workflows: steps that run after others, with their results. `chain`, `group` and `chord` too.
 
-A workflow is published in one write, to one queue: its plan, and a message for each step that is
-blocked until the steps before it are done. The plan is never delivered. It says which steps there
-are, for `find`. Nothing else is stored: the state of a workflow is that of its messages.
+A workflow is published as a whole, see `publishing.py`: its plan, and a message for each step that
+is blocked until the steps before it are done. The plan is never delivered. It says which steps
+there are, for `find`. Nothing else is stored: the state of a workflow is that of its messages.
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from penstock.checking import Duration, as_seconds, check_choice, check_number
 from penstock.errors import InvalidInput
-from penstock.model import NewMessage
 from penstock.queue.after import AFTER_FAILED
-from penstock.tasks.envelope import VERSION, Flow, Plan, PlannedStep, pack_step
 from penstock.tasks.options import MAX_KEEP_RESULT_S
+from penstock.tasks.publishing import StepCall, abandon_workflow, publish_workflow
 from penstock.tasks.run import WorkflowRun
-from penstock.tasks.steps import (
-    ResultOf,
-    Signature,
-    check_step_name,
-    flow_id,
-    step_id,
-)
+from penstock.tasks.steps import ResultOf, Signature, check_step_name
 
 if TYPE_CHECKING:
     from penstock.tasks.registry import Tasks
@@ -76,9 +67,8 @@ class Workflow:
         """`keep_s`: how long the plan and the results of the steps are kept."""
         self._keep_s = check_number("keep_s", as_seconds(keep_s), 1, MAX_KEEP_RESULT_S)
         self._tasks: Tasks | None = None
-        self._queue_name = ""
         self._numbers: dict[str, int] = {}
-        self._steps: list[tuple[Signature, bytes, dict[str, ResultOf], list[int], str | None]] = []
+        self._steps: list[StepCall] = []
 
     def step(
         self,
@@ -98,14 +88,10 @@ class Workflow:
             raise InvalidInput(f"the workflow has a step {name!r} already")
         if len(self._steps) >= MAX_STEPS:
             raise InvalidInput(f"a workflow has at most {MAX_STEPS} steps")
-        options = call.task.options
-        if self._tasks is not None and (
-            call.task.tasks is not self._tasks or options.queue != self._queue_name
-        ):
+        if self._tasks is not None and call.task.tasks is not self._tasks:
             raise InvalidInput(
-                f"step {name!r} runs in queue {options.queue!r}, and the others in "
-                f"{self._queue_name!r}: the steps of a workflow are in one queue, so that they are "
-                f"published in one write"
+                f"step {name!r} is a task of {call.task.tasks!r}, and the others are of "
+                f"{self._tasks!r}: the steps of a workflow are tasks of one Tasks"
             )
         if after_failed is not None:
             check_choice(f"after_failed of step {name!r}", after_failed, AFTER_FAILED)
@@ -116,7 +102,7 @@ class Workflow:
                 f"after_failed out, or the results"
             )
         earlier = [(one.flow, step) for one in inputs.values() for step in one.steps]
-        for one in [after] if isinstance(after, Step | str) else after:
+        for one in after if isinstance(after, Iterable) and not isinstance(after, str) else [after]:
             if not isinstance(one, Step):
                 raise InvalidInput(
                     f"after of step {name!r} has {one!r}; it must have steps, as step() returned "
@@ -129,58 +115,31 @@ class Workflow:
         before = {self._numbers[step] for _, step in earlier}
         if after_failed is not None and not before:
             raise InvalidInput(f"step {name!r} has after_failed, and comes after no other step")
-        self._tasks, self._queue_name = call.task.tasks, options.queue
+        self._tasks = call.task.tasks
         self._numbers[name] = len(self._steps)
-        self._steps.append((call, data, inputs, sorted(before), after_failed))
+        self._steps.append(StepCall(name, call, data, inputs, sorted(before), after_failed))
         return Step(self, name, self._numbers[name])
 
     def enqueue(self, *, id: str | None = None) -> WorkflowRun:
-        """Publish all steps in one write.
+        """Publish all steps, or none.
 
         With an `id` of your own, a second workflow with that id is not published: the first stands
-        for it, as long as it is kept.
+        for it, as long as it is kept. If a crash or an error left the first without some of its
+        steps, none of them has run, and the second call completes it, as a duplicate.
         """
         if self._tasks is None:
             raise InvalidInput("the workflow has no steps")
         flow = uuid.uuid4().hex if id is None else _check_id(id)
-        published = self._tasks.queue(self._queue_name).publish(list(self._messages(flow)))
-        return WorkflowRun(self._tasks, self._queue_name, flow, is_duplicate=published[0].duplicate)
-
-    def _messages(self, flow: str) -> Iterator[NewMessage]:
-        names = list(self._numbers)
-        steps = [
-            PlannedStep(name, call.task.name, [names[number] for number in before])
-            for name, (call, _, _, before, _) in zip(names, self._steps, strict=True)
-        ]
-        yield NewMessage(
-            payload=msgspec.json.encode(Plan(v=VERSION, plan_of=flow, steps=steps)),
-            delay=self._keep_s,
-            ttl=0,
-            dedup_id=flow_id(flow),
-            dedup_window_s=self._keep_s,
-        )
-        for name, (call, data, inputs, before, after_failed) in zip(
-            names, self._steps, strict=True
-        ):
-            options = call.task.options
-            part = Flow(
-                id=flow,
-                step=name,
-                inputs={
-                    parameter: list(one.steps) if one.is_list else one.steps[0]
-                    for parameter, one in inputs.items()
-                },
-            )
-            yield NewMessage(
-                payload=pack_step(call.task.name, data, self._keep_s, part),
-                priority=options.priority,
-                max_attempts=options.max_attempts,
-                headers=call.task.tasks.middleware.headers_of(call.task, None),
-                dedup_id=step_id(flow, name),
-                dedup_window_s=self._keep_s,
-                after=[number + 1 for number in before] or None,  # the plan is the first
-                after_failed=after_failed,
-            )
+        tasks, home = self._tasks, self._steps[0].queue
+        try:
+            is_new = publish_workflow(tasks, flow, self._steps, self._keep_s)
+        except BaseException:
+            if id is None:  # with an id of the caller's, a second call completes it
+                abandon_workflow(tasks, flow, home)
+            raise
+        run = WorkflowRun(tasks, home, flow, is_duplicate=not is_new)
+        tasks.follow({step.queue for step in self._steps})
+        return run
 
 
 def _check_id(id: object) -> str:

@@ -1,14 +1,10 @@
 """A process that works on a queue with threads until it is killed, and says what was acknowledged.
 
 It prints a small letter before a call and the capital after its answer: a kill between the two may
-leave either result. A pipe takes a short line whole, so a kill never cuts a line.
-
-Run as a program it is a warm process that forks a child for each line of input (a directory, a sync
-policy, a seed). It says that a child has ended after everything that the child said.
+leave either result.
 """
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -17,6 +13,7 @@ from threading import Thread
 from penstock.errors import ReceiptInvalid
 from penstock.queue import Queue
 from penstock.queue.queue import open_queue
+from penstock.torture.children import ChildFailed, fork_children, say
 
 PUBLISHERS = 2
 WORKERS = 2
@@ -27,10 +24,6 @@ SETTINGS = {
     "lease_s": 600,
     "auto_compact": False,
 }
-
-
-class ChildFailed(Exception):
-    """A writer ended by an error of its own, before it was killed."""
 
 
 @dataclass
@@ -69,13 +62,8 @@ class Told:
                 raise ChildFailed(line.removeprefix("failed ").strip())
 
 
-def say(*words: object) -> None:
-    os.write(1, (" ".join(map(str, words)) + "\n").encode())
-
-
 def work(path: str, sync: str, seed: str) -> None:
     """Publish and settle until killed."""
-    say("child", os.getpid())
     try:
         queue = open_queue(path, {**SETTINGS, "sync": sync})
     except Exception as error:
@@ -141,10 +129,5 @@ def _guarded(job: Callable[[Queue, str], None], queue: Queue, name: str) -> None
 
 
 def main() -> None:
-    for line in sys.stdin:
-        path, sync, seed = line.split()
-        child = os.fork()
-        if child == 0:
-            work(path, sync, seed)
-        _, status = os.waitpid(child, 0)
-        say("ended", status)
+    """Fork a child for each line of input: a directory, a sync policy, a seed."""
+    fork_children(lambda line: work(*line.split()))

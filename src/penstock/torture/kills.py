@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +10,8 @@ from penstock.errors import PenstockError
 from penstock.ledger import Ledger, read_entry
 from penstock.queue import Queue
 from penstock.queue.queue import open_queue
-from penstock.torture.child import SETTINGS, ChildFailed, Told
+from penstock.torture.child import SETTINGS, Told
+from penstock.torture.children import Children
 
 
 class Finding(NamedTuple):
@@ -23,19 +22,10 @@ class Finding(NamedTuple):
 
 
 class Killer:
-    """A warm process that forks writers, and the pipe from them. One writer at a time."""
+    """Starts writers and kills them, one at a time."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join(each or "." for each in sys.path)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", "from penstock.torture.child import main; main()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # Ctrl-C is for the parent, which then closes this
-        )
-        self._child = 0
+        self._children = Children("penstock.torture.child")
 
     def run_and_kill(
         self,
@@ -52,36 +42,18 @@ class Killer:
         `beside` is called once, after half of the answers, while the writer goes on.
         Raise ChildFailed if the writer ended by itself.
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{place} {sync} {seed}\n")
-        self._process.stdin.flush()
         half, last = told.answers + (after_answers + 1) // 2, told.answers + after_answers
-        killed = False
-        for line in self._process.stdout:
-            words = line.split()
-            if words[0] == "child":
-                self._child = int(words[1])
-            elif words[0] == "ended":
-                self._child = 0
-                if int(words[1]) != signal.SIGKILL:
-                    raise ChildFailed(f"ended with status {words[1]}")
-                return
-            told.hear(line)
-            if beside is not None and after_answers and told.answers >= half:
-                beside()
-                beside = None
-            if not killed and told.answers >= last:
-                os.kill(self._child, signal.SIGKILL)
-                killed = True
-        raise ChildFailed("the process that starts writers ended")
+        self._children.start(f"{place} {sync} {seed}")
+        if beside is not None and after_answers:
+            self._children.hear(told, upto=half)
+            beside()
+        self._children.hear(told, upto=last)
+        self._children.send(signal.SIGKILL)
+        self._children.hear_the_rest(told)
 
     def close(self) -> None:
         """End the processes."""
-        if self._child:
-            os.kill(self._child, signal.SIGKILL)  # not reaped yet: its parent waits for us to read
-        self._process.kill()
-        self._process.communicate()
+        self._children.close()
 
 
 def check_killed(place: Path, sync: str, told: Told) -> list[Finding]:

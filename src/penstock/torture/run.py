@@ -9,7 +9,8 @@ from random import Random
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, PenstockError
 from penstock.model import NS
-from penstock.torture.child import ChildFailed, Told
+from penstock.torture.child import Told
+from penstock.torture.children import ChildFailed
 from penstock.torture.damage_judge import PromiseBroken, judge
 from penstock.torture.damage_store import build, on_disk
 from penstock.torture.damage_strokes import stroke

@@ -9,10 +9,11 @@ from contextlib import suppress
 from inspect import isawaitable
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Lock, Thread, get_ident
+from threading import Thread, get_ident
 from types import FrameType
 from typing import Any, Protocol
 
+from penstock.locks import Lock
 from penstock.queue.handlers import check_done, done, end, is_coroutine_function
 
 _PENSTOCK = Path(__file__).parent.parent

@@ -23,7 +23,14 @@ from penstock.worker.options import MAX_HELD, WorkerOptions
 from penstock.worker.outcomes import Done, Failed, error_text
 from penstock.worker.queues import name_of
 from penstock.worker.renewing import Renewing
-from penstock.worker.settling import Counts, HandedBack, LeaseLost, Settling, TimeLimitExceeded
+from penstock.worker.settling import (
+    Counts,
+    HandedBack,
+    HasMessages,
+    LeaseLost,
+    Settling,
+    TimeLimitExceeded,
+)
 from penstock.worker.stopping import StopButton
 
 log = logging.getLogger("penstock.worker")
@@ -89,11 +96,14 @@ class Shift:
         *,
         warns_if_new: bool = True,
         announces: bool = True,
+        on_settled: Callable[[Sequence[LeasedMessage]], None] | None = None,
     ) -> None:
         """`time_limit_of` returns the time limit of one message, instead of `time_limit_s`.
 
         `warns_if_new`: warn about a queue that never had a message. `announces`: log the beginning.
+        `on_settled` is called with messages whose settlement was sent.
         """
+        self._on_settled = on_settled
         self._announces = announces
         self._warns_if_new = warns_if_new
         self._queue = queue
@@ -133,7 +143,7 @@ class Shift:
             watch.add_done_callback(lambda _: self._changed.set())
         if (
             options.idle_s is None and self._warns_if_new
-        ):  # it may wait for ever: is this the queue that was meant?
+        ):  # it may wait forever: is this the queue that was meant?
             watching.append(asyncio.ensure_future(self._warn_if_new()))
         try:
             await self._lease_and_call(watching[0])
@@ -316,9 +326,11 @@ class Shift:
         self._settling.nack(call, reason)
         return "failed"
 
-    def _settled(self, calls: Sequence[object]) -> None:
+    def _settled(self, calls: Sequence[HasMessages]) -> None:
         for call in calls:
             self._calls.pop(call, None)
+            if self._on_settled is not None:
+                self._on_settled(call.messages)
         self._settlements += 1
         self._changed.set()
 

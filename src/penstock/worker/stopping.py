@@ -4,7 +4,8 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
+
+from penstock.locks import Lock
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -175,6 +175,10 @@ class DataDirectory:
             self._is_claimed = False
             await asyncio.to_thread(self._layout.close)
 
+    @property
+    def has_one_queue(self) -> bool:
+        return not self._layout.can_delete
+
     def announce(self, url: str) -> Future[None]:
         return self._change_files(self._layout.announce, self._clock, url)
 

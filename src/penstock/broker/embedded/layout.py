@@ -19,8 +19,8 @@ from threading import Condition
 from penstock.broker.store import NamespaceInfo
 from penstock.checking import check_local
 from penstock.clock import Clock, SystemClock
-from penstock.errors import LedgerError, LedgerLocked
-from penstock.ledger.files import Files
+from penstock.errors import InvalidInput, LedgerError, LedgerLocked
+from penstock.ledger.files import Files, OsFiles
 from penstock.ledger.folder import Folder, remove_tree
 from penstock.ledger.queue_directory import (
     LOCK_NAME,
@@ -28,7 +28,7 @@ from penstock.ledger.queue_directory import (
     is_made,
     make_with_parents,
 )
-from penstock.names import QueueName, directory_of, is_name, name_of_directory
+from penstock.names import BROKER_DIRECTORY, QueueName, directory_of, is_name, name_of_directory
 from penstock.queue.core import QueueCore
 
 _NAMESPACE_FILE = "namespace.json"
@@ -49,7 +49,7 @@ class Layout:
         self._root = Folder(
             files, check_local(path, "a broker's data is in a directory, such as ./data")
         )
-        self._documents = self._root.child("_broker")
+        self._documents = self._root.child(BROKER_DIRECTORY)
         self._trash = self._root.child("_trash")
         self._lock = DirectoryLock(self._root)
 
@@ -78,6 +78,13 @@ class Layout:
             return True
         spaces = self._names_in(self._root, "namespace")
         return any(self._folder(one).has(_NAMESPACE_FILE) or self.queues(one) for one in spaces)
+
+    def misplaced(self) -> list[str]:
+        """Return queues that are not in a namespace, where no broker finds them, sorted by name."""
+        if not self._root.exists():
+            return []
+        names = self._names_in(self._root, "queue")
+        return [name for name in names if is_made(self._root.child(directory_of(name)))]
 
     def announce(self, clock: Clock, url: str) -> None:
         """Write the URL of this broker into the LOCK file."""
@@ -251,3 +258,18 @@ class Layout:
             yield
         finally:
             lock.release()
+
+
+def check_has_no_queues_of_tasks(path: str) -> None:
+    """Raise InvalidInput if queues are in a directory itself, where a broker would not find them.
+
+    `Tasks` makes them there. A broker would make others of the same names, without a word.
+    """
+    misplaced = Layout(OsFiles(), path).misplaced()
+    if misplaced:
+        name = misplaced[0]
+        raise InvalidInput(
+            f"{path} has queue {name!r}, as Tasks makes it, where a broker does not find it: serve "
+            f"another directory; or close what uses it, move {path}/{directory_of(name)} to "
+            f"{path}/default/{directory_of(name)}, and give Tasks the URL of the broker"
+        )

@@ -3,7 +3,6 @@
 from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Sequence
-from threading import Lock
 from typing import Protocol, TypeVar
 
 from penstock.checking import check_whole
@@ -17,6 +16,7 @@ from penstock.ledger.segment import Segment
 from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.ledger.snapshots import snapshot_name
 from penstock.ledger.staging import STAGING, Staged, check_folder_name, check_segment_name
+from penstock.locks import Lock
 from penstock.queue.adopting import adopt_staged, check_transaction, refuse_bounds
 from penstock.queue.compaction import archived_note, note_archived
 from penstock.queue.core import QueueCore

@@ -97,6 +97,10 @@ class EmbeddedStore:
         self.direct = _not_open
         await self._directory.close(listener)
 
+    @property
+    def has_one_queue(self) -> bool:
+        return self._directory.has_one_queue
+
     def announce(self, url: str) -> Future[None]:
         return self._directory.announce(url)
 

@@ -424,7 +424,7 @@ class Service(Protocol):
         """Carry out calls that travelled together, each by itself, and answer them."""
 
     def undelivered(self, method: str, arguments: Any, result: Any) -> None:
-        """Receive a result whose caller is gone."""
+        """Receive a result whose caller no longer waits."""
 
     def caller_lost(self, caller: "Caller") -> None: ...
 
@@ -479,7 +479,7 @@ class Caller:
             return
         try:
             self.frames.send([number, result] if error is None else [number, None, error])
-        except TypeError as defect:  # a bug of ours: the caller must not wait for ever
+        except TypeError as defect:  # a bug of ours: the caller must not wait forever
             log.error("an answer to another broker cannot be sent", exc_info=defect)
             self.frames.send([number, None, Unavailable(f"the answer cannot be sent: {defect}")])
 

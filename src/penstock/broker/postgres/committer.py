@@ -17,7 +17,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from threading import Lock
 from typing import Any
 
 import psycopg
@@ -28,6 +27,7 @@ from penstock.broker.postgres.files import PostgresFiles
 from penstock.broker.postgres.journal import WRITE, Commit, values_of
 from penstock.errors import PenstockError, Unavailable
 from penstock.ledger.ledger import PendingSync
+from penstock.locks import Lock
 
 log = logging.getLogger("penstock.broker")
 

@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import BoundedSemaphore, Condition, Lock
+from threading import BoundedSemaphore, Condition
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from psycopg.pq.abc import PGresult
 
 from penstock.clock import SystemClock
 from penstock.errors import BrokerError, InvalidInput, Unavailable
+from penstock.locks import Lock
 
 log = logging.getLogger("penstock.broker")
 _T = TypeVar("_T")

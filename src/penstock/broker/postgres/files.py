@@ -14,7 +14,6 @@ import errno
 import logging
 from collections.abc import Callable
 from itertools import count
-from threading import Lock
 
 import psycopg
 
@@ -32,6 +31,7 @@ from penstock.broker.postgres.journal import (
 )
 from penstock.ledger.files import Mapping, OpenMode, OsFiles, holder_name, os_error
 from penstock.ledger.folder import read_fully, write_fully
+from penstock.locks import Lock
 
 log = logging.getLogger("penstock.broker")
 

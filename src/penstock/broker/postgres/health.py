@@ -1,6 +1,6 @@
 """The state of the database: for readiness, and for metrics that tell of bloat and lag.
 
-A look is one connection for a moment. It is taken when somebody asks and the last one is old. An
+A look is one connection for a moment. It is taken on request, if the last one is old. An
 asker waits for it a short time only: a database that hangs must not hang the readiness probe.
 """
 

@@ -11,11 +11,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, count, groupby
 from struct import Struct
-from threading import Lock
 
 import psycopg
 
 from penstock.broker.postgres.database import Database, Session, one_line
+from penstock.locks import Lock
 
 # A row with its header fits a page of the database: it is not split once more, into a side table.
 MAX_CHUNK_BYTES = 8064

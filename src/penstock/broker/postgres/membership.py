@@ -10,12 +10,11 @@ that owns fewer (see `rebalancing`). A takeover raises the queue's token, which 
 off.
 """
 
-from threading import Lock
-
 import psycopg
 
 from penstock.broker.postgres.database import Database, Session
 from penstock.errors import BrokerError, NoSuchQueue
+from penstock.locks import Lock
 from penstock.names import QueueName
 
 ALIVE_S = 15.0

@@ -89,6 +89,8 @@ def _unobserved(seconds: float, answers: int) -> None:
 class PostgresStore:
     """Queues in a database, for any number of brokers."""
 
+    has_one_queue = False
+
     def __init__(
         self,
         url: str,

@@ -137,8 +137,8 @@ class Together:
         send: Callable[[list[Any]], bool],
         on_undelivered: Callable[[QueueName, Any], None],
     ) -> None:
-        """`send` returns False if the other broker is gone. Then `on_undelivered` gets the leased
-        messages."""
+        """`send` returns False if the other broker is not connected: `on_undelivered` gets the
+        leased messages."""
         self._number = number
         self._send = send
         self._on_undelivered = on_undelivered

@@ -378,7 +378,7 @@ class Webhooks:
 
     async def _remove(self, subscription: Subscription) -> None:
         self._stop_pushing(subscription.id)
-        # Its group first: a group left behind by a crash would keep messages for ever.
+        # Its group first: a group left behind by a crash would keep messages forever.
         if subscription.owns_group and self._broker.has_queue(subscription.queue):
             try:
                 await self._broker.run(INSIDE, DeleteGroup(subscription.group), subscription.queue)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.server")
 
 SETTING = "beanstalk"
-_KEEPALIVE = (  # a peer that is gone without a word is noticed after two minutes
+_KEEPALIVE = (  # a peer that vanished is noticed after two minutes
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
     (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 60),
     (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 20),

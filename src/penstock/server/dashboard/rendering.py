@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
@@ -11,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
+import penstock
 from penstock.server.dashboard import drawing, formatting
 from penstock.server.dashboard.visit import Visit
 
@@ -47,7 +47,7 @@ def environment() -> Environment:
         moment=_moment,
         sparkline=drawing.sparkline,
         static=static_path,
-        version=version("penstock"),
+        version=penstock.__version__,
     )
     made.globals["ui"] = made.get_template("ui.html").module
     return made
@@ -103,6 +103,6 @@ def static_file(name: str) -> tuple[bytes, str]:
 
 @pass_context
 def static_path(context: Context, name: str) -> str:
-    """Return the path of a file, with its version: it may be cached for ever."""
+    """Return the path of a file, with its version: it may be cached forever."""
     _, tag = _static(name)
     return f"{context['prefix']}/dashboard/static/{name}?v={tag}"

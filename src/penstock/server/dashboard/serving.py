@@ -272,8 +272,8 @@ async def _refused(call: Call, error: BaseException) -> Reply:
 def anonymous(call: Call) -> Visit:
     """Return a visit without any right, for errors and the login."""
     session = session_of(call) if call.broker.is_open else new_session(call)
-    nobody = Caller("nobody", frozenset(), frozenset())
-    return Visit(call, Visitor(nobody, session), {})
+    without_rights = Caller("nobody", frozenset(), frozenset())
+    return Visit(call, Visitor(without_rights, session), {})
 
 
 async def login_page(call: Call, why: str, status: int = 401) -> Reply:

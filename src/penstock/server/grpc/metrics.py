@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from penstock.model import NS
-from penstock.server.routes import BUCKETS_S, Times
+from penstock.server.http_metrics import add_times
+from penstock.server.routes import Times
 
 
 class GrpcMetrics:
@@ -45,12 +45,6 @@ class GrpcMetrics:
             labels=["method"],
         )
         for method, all_times in by_method.items():
-            buckets, so_far = [], 0
-            counts = map(sum, zip(*(times.counts for times in all_times), strict=True))
-            for bucket, count in zip((*BUCKETS_S, float("inf")), counts, strict=True):
-                so_far += count
-                buckets.append(("+Inf" if bucket == float("inf") else str(bucket), so_far))
-            total_ns = sum(times.total_ns for times in all_times)
-            seconds.add_metric([method], buckets, total_ns / NS)
+            add_times(seconds, method, all_times)
         yield seconds
         yield GaugeMetricFamily("penstock_grpc_active_calls", "gRPC calls under way.", self.calls)

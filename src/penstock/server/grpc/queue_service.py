@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from penstock.broker import SETTING_TYPES, QueueInfo, QueueName, Verb, check_name
-from penstock.errors import AlreadyExists, InvalidInput
+from penstock.broker import SETTING_TYPES, QueueInfo, QueueName, check_name
+from penstock.errors import InvalidInput
 from penstock.operations import Browse, ListDead, Operation, Redrive
 from penstock.protobuf.descriptors import METHODS, Proto, message_class
 from penstock.protobuf.messages import new_messages
 from penstock.protobuf.operations import OPERATIONS, fill_answer, is_of_message, operation_of
 from penstock.protobuf.records import as_dict
+from penstock.server.creating import create_or_match
 from penstock.server.grpc.call import GrpcCall, Shared, Unary, queue_of, streaming, unary
 from penstock.server.grpc.consuming import consume
 from penstock.server.grpc.leasing import first_rows, lease, settle
@@ -100,19 +101,7 @@ async def get_queue(call: GrpcCall, request: Proto) -> Proto:
 async def create_queue(call: GrpcCall, request: Proto) -> Proto:
     """Create a queue. One that exists with these settings is not changed."""
     queue, settings = queue_of(request), _settings(request)
-    try:
-        return _queue(await call.broker.create_queue(call.caller, queue, settings))
-    except AlreadyExists:
-        if not call.caller.may(Verb.READ, queue.namespace):
-            raise
-    info = await call.broker.queue_info(call.caller, queue)
-    there = info.settings.as_dict()
-    other = sorted(name for name, value in settings.items() if there[name] != value)
-    if other:
-        raise AlreadyExists(
-            f"queue {queue} exists with other settings ({', '.join(other)}): change the queue "
-            f"instead of creating it"
-        )
+    info, _ = await create_or_match(call.broker, call.caller, queue, settings)
     return _queue(info)
 
 

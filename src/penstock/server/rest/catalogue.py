@@ -10,11 +10,11 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from penstock.broker import SETTING_TYPES, NamespaceInfo, QueueInfo, QueueName, Verb
-from penstock.errors import AlreadyExists, NoSuchQueue
 from penstock.model import GroupStats, Stats, StorageStats
 from penstock.operations import GetStats
 from penstock.operations.answers import rfc3339
 from penstock.server.call import Answer, Call, encode
+from penstock.server.creating import create_or_match
 from penstock.server.off_loop import size_of_many
 from penstock.server.replies import Reply
 from penstock.server.rest.endpoint import API, PAGING, QUEUE, Endpoint, Parameter, page_by_name
@@ -156,25 +156,8 @@ async def put_queue(call: Call) -> Answer:
     """Create a queue. One that exists with these settings is not changed."""
     queue = call.queue
     settings = given_settings(await call.read(QueueSettingsBody, QueueSettingsBody()))
-    while True:
-        try:
-            info = await call.broker.create_queue(call.caller, queue, settings)
-            return Reply(encode(_queue_answer(info)), 201)
-        except AlreadyExists:
-            if not call.caller.may(Verb.READ, queue.namespace):
-                raise
-        try:
-            info = await call.broker.queue_info(call.caller, queue)
-        except NoSuchQueue:
-            continue  # deleted in between
-        there = info.settings.as_dict()
-        other = sorted(name for name, value in settings.items() if there[name] != value)
-        if other:
-            raise AlreadyExists(
-                f"queue {queue} exists with other settings ({', '.join(other)}): "
-                f"change the queue instead of creating it"
-            )
-        return _queue_answer(info)
+    info, is_new = await create_or_match(call.broker, call.caller, queue, settings)
+    return Reply(encode(_queue_answer(info)), 201) if is_new else _queue_answer(info)
 
 
 def get_queue(call: Call) -> "Answer | Coroutine[Any, Any, bytes]":

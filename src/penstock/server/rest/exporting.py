@@ -90,7 +90,7 @@ class _Export:
             await self.make_page()
 
     async def make_page(self) -> None:
-        """Make the next page when its bytes fit. Raise StreamEnded if the client is gone."""
+        """Make the next page when its bytes fit. Raise StreamEnded if the client has left."""
         size: int | None = 0  # not known before the page is read
         while size is not None:
             while not self._limits.fits(size):
