@@ -26,7 +26,7 @@ from penstock.arrow.selection import AUTO, NO_ARCHIVE, Selection, Table
 from penstock.arrow.tables import ALIASES, COLUMNS, TIME
 from penstock.errors import InvalidInput
 from penstock.ledger.segment_header import COMPACTED
-from penstock.queue.attributes import DEDUP, MAX_ATTEMPTS, unpack_dedup
+from penstock.queue.attributes import DEDUP, MAX_ATTEMPTS, TENANT, unpack_dedup
 
 _BATCH_ROWS = 16_384
 _FIRST_SEQ = 1
@@ -226,6 +226,7 @@ _MADE_OF = {
     "deliver_at": ("deliver_at_ns",),
     "dedup": ("attributes",),
     "max_attempts": ("attributes",),
+    "tenant": ("attributes",),
 }
 _NOT_STORED = ("namespace", "queue", *POSITIONS)
 
@@ -265,6 +266,8 @@ def _column(batch: pa.RecordBatch, name: str, info: QueueInfo) -> pa.Array:
             return _attribute(batch, DEDUP, lambda data: unpack_dedup(data)[0].hex(), type_)
         case "max_attempts":
             return _attribute(batch, MAX_ATTEMPTS, lambda d: int.from_bytes(d, "little"), type_)
+        case "tenant":
+            return _attribute(batch, TENANT, bytes.decode, type_)
     if name in POSITIONS:
         return pa.nulls(batch.num_rows, type_)
     return batch[name]

@@ -21,7 +21,7 @@ from penstock.arrow.tables import BATCH_BYTES, TIME
 from penstock.arrow.unpacking import unpacked_parts
 from penstock.codec import Columns
 from penstock.codec.layout import GZIP, ZSTD
-from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, unpack_dedup
+from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, TENANT, unpack_dedup
 from penstock.queue.delivery import State
 from penstock.queue.group import Group
 from penstock.queue.queue import open_core
@@ -48,6 +48,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "attributes": ("attributes",),
     "content_type": ("attributes",),
     "max_attempts": ("attributes",),
+    "tenant": ("attributes",),
     "compression": ("compression",),
     "offset": ("offset",),
     "size": ("size",),
@@ -186,6 +187,7 @@ _COLUMNS: dict[str, Callable[[MessageColumns, Columns], pa.Array]] = {
     "attributes": lambda _, found: _attributes(found),
     "content_type": lambda _, found: _attribute(found, CONTENT_TYPE, bytes.decode, _TEXT),
     "max_attempts": lambda _, found: _attribute(found, MAX_ATTEMPTS, _number, _INT32),
+    "tenant": lambda _, found: _attribute(found, TENANT, bytes.decode, _TEXT),
     "compression": lambda _, found: _compression(found),
     "segment": lambda it, found: constant(it.segment, _INT64, found.rows),
     "offset": lambda _, found: _fixed(found, "offset", _INT64),

@@ -37,6 +37,7 @@ _MESSAGES: dict[str, pa.DataType] = {
     "attributes": pa.map_(_INT32, pa.binary()),
     "content_type": _TEXT,
     "max_attempts": _INT32,
+    "tenant": _TEXT,
     "compression": _TEXT,
     "segment": _INT64,
     "offset": _INT64,

@@ -33,13 +33,14 @@ from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY, MAX_TIMESTAMP_
 from penstock.errors import InvalidInput, TooLarge
 from penstock.model import NS
 from penstock.queue import QueueSettings
-from penstock.queue.attributes import CONTENT_TYPE, MAX_ATTEMPTS
+from penstock.queue.attributes import CONTENT_TYPE, MAX_ATTEMPTS, TENANT
 from penstock.queue.compression import compress
 from penstock.queue.drafting import (
     MAX_CONTENT_TYPE_BYTES,
     MAX_HEADERS,
     MAX_HEADERS_BYTES,
     MAX_KEY_BYTES,
+    MAX_TENANT_BYTES,
 )
 from penstock.queue.settings import MOST_ATTEMPTS
 
@@ -59,6 +60,7 @@ SINK_COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "expires_at_ns": ((LongType,), "bigint, nanoseconds since 1970"),
     "content_type": ((StringType,), "string"),
     "max_attempts": (_INTEGERS, "a whole number"),
+    "tenant": ((StringType,), "string"),
 }
 # The exact form of a time, and the column that it stands for: Spark's timestamps have microseconds.
 EXACT_TIMES = {"deliver_at_ns": "deliver_at", "expires_at_ns": "expires_at"}
@@ -70,9 +72,14 @@ _OF_KAFKA = {
 }
 
 _OPTIONS = (  # in the order in which drafts are made of them
-    *("priority", "key", "headers", "deliver_at", "expires_at", "content_type", "max_attempts"),
+    *("priority", "key", "headers", "deliver_at", "expires_at"),
+    *("content_type", "max_attempts", "tenant"),
 )
-_MAX_BYTES = {"key": MAX_KEY_BYTES, "content_type": MAX_CONTENT_TYPE_BYTES}
+_MAX_BYTES = {
+    "key": MAX_KEY_BYTES,
+    "content_type": MAX_CONTENT_TYPE_BYTES,
+    "tenant": MAX_TENANT_BYTES,
+}
 _NUMBERS = {
     "priority": (0, MAX_PRIORITY),
     "max_attempts": (1, MOST_ATTEMPTS),
@@ -167,7 +174,7 @@ class RowsToMessages:
     ) -> Iterator[Draft]:
         settings = self._settings
         rows = zip(payloads, *(_values(batch, name) for name in _OPTIONS), strict=True)
-        for payload, priority, key, headers, deliver_ns, expires_ns, type_, attempts in rows:
+        for payload, priority, key, headers, deliver_ns, expires_ns, *others in rows:
             if expires_ns is not None:
                 expires_ns = expires_ns or 1  # 0 means never
             elif settings.default_ttl_s:
@@ -185,7 +192,7 @@ class RowsToMessages:
                 deliver_at_ns=deliver_ns or 0,
                 key=None if key is None else key.encode(),
                 headers=_headers(headers) if headers else None,
-                attributes=_attributes(attempts, type_),
+                attributes=_attributes(*others),
                 compression=method,
             )
 
@@ -266,13 +273,19 @@ def _headers(headers: list[tuple[str, str | None]]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=256)
-def _attributes(max_attempts: int | None, content_type: str | None) -> Mapping[int, bytes] | None:
+def _attributes(
+    content_type: str | None, max_attempts: int | None, tenant: str | None
+) -> Mapping[int, bytes] | None:
     """Return the attributes of a message. Shared by messages: do not change them."""
     attributes = {}
     if max_attempts is not None:
         attributes[MAX_ATTEMPTS] = max_attempts.to_bytes(4, "little")
     if content_type is not None:
         attributes[CONTENT_TYPE] = content_type.encode()
+    if tenant is not None:
+        if not tenant:
+            raise InvalidInput("a row's tenant is empty: give a name, or null")
+        attributes[TENANT] = tenant.encode()
     return attributes or None
 
 

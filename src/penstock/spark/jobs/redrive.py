@@ -13,7 +13,10 @@ from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
 from penstock.spark.writers import open_for_change
 
-_COPIED = ("payload", "priority", "key", "headers", "content_type", "expires_at", "max_attempts")
+_COPIED = (
+    *("payload", "priority", "key", "headers"),
+    *("content_type", "expires_at", "max_attempts", "tenant"),
+)
 _EXPIRY = "_penstock_expires_at_ns"  # exact; a function that changes letters need not know of it
 _EXACT_EXPIRY = f"""CASE
     WHEN expires_at <=> timestamp_micros(div({_EXPIRY}, 1000)) THEN {_EXPIRY}

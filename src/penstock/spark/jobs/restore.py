@@ -24,7 +24,7 @@ from penstock.arrow.loss import DataLoss
 from penstock.arrow.selection import NO_ARCHIVE, nanoseconds
 from penstock.checking import check_choice
 from penstock.errors import InvalidInput
-from penstock.queue.attributes import MAX_ATTEMPTS
+from penstock.queue.attributes import MAX_ATTEMPTS, TENANT
 from penstock.spark.archive_source import FileRange, nullable, read_archive
 from penstock.spark.archive_stores import archive_of
 from penstock.spark.hadoop_store import HadoopStore
@@ -266,8 +266,8 @@ def restore(
 ) -> int:
     """Put archived messages into a queue, in order. Return the number of messages written.
 
-    They become new messages with the same payload, headers, key, priority and times, and with new
-    ids. A queue gets each message of an archived queue once: of a range that overlaps an earlier
+    They become new messages with the same payload, headers, key, priority, times, maximum attempts
+    and tenant, and with new ids. A queue gets each message of an archived queue once: of a range that overlaps an earlier
     one, only the rest is written.
 
     The messages of a queue are in the order of their times, so the time of publication is new.
@@ -348,6 +348,7 @@ def _messages(frame: DataFrame, time_header: str | None, *, is_sorted: bool) -> 
         "expires_at_ns",
         "content_type",
         f.expr(_MAX_ATTEMPTS).alias("max_attempts"),
+        f.expr(f"decode(attributes[{TENANT}], 'UTF-8')").alias("tenant"),
     )
 
 

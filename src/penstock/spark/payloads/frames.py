@@ -34,6 +34,7 @@ QUEUE_HEADER = "penstock-bad-queue"
 SEQ_HEADER = "penstock-bad-seq"
 ID_HEADER = "penstock-bad-id"
 DROPPED_HEADER = "penstock-bad-headers-dropped"
+_KEPT = ("payload", "priority", "key", "content_type", "tenant")
 _MADE = "penstock_decoded"  # a column that exists only while decoding
 _OWN_HEADERS, _OWN_BYTES = 5, 4096  # what the headers above take at most
 
@@ -162,7 +163,8 @@ def good_records(frame: DataFrame) -> DataFrame:
 def bad_records(frame: DataFrame, *, queue: str | None = None) -> DataFrame:
     """Return the rows with a bad payload as messages for the sink: a batch, or a stream.
 
-    Each keeps its payload, key, priority, content type and headers, as far as the frame has them.
+    Each keeps its payload, key, priority, content type, tenant and headers, as far as the frame has
+    them.
     Headers say why it is bad (`penstock-bad-reason`) and where it comes from
     (`penstock-bad-queue`, `penstock-bad-seq`, `penstock-bad-id`). `queue` names the origin if the
     frame has no column `queue`.
@@ -171,7 +173,7 @@ def bad_records(frame: DataFrame, *, queue: str | None = None) -> DataFrame:
     names = frame.columns
     if "payload" not in names:
         raise InvalidInput("bad records keep their payload: read the column 'payload' as well")
-    kept = [f.col(name) for name in ("payload", "priority", "key", "content_type") if name in names]
+    kept = [f.col(name) for name in _KEPT if name in names]
     return frame.where(f.col(ERROR).isNotNull()).select(
         *kept, _headers(names, queue).alias("headers")
     )

@@ -1,9 +1,10 @@
-"""Times of messages stay exact to the nanosecond on every way from queue to queue."""
+"""Messages keep their times, to the nanosecond, and tenants on every way from queue to queue."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,15 +17,15 @@ from pyspark.sql.types import StructType
 
 from penstock.clock import ManualClock
 from penstock.codec.layout import MAX_TIMESTAMP_NS
-from penstock.errors import InvalidInput
-from penstock.queue import QueueSettings
+from penstock.errors import InvalidInput, PenstockError
+from penstock.queue import NewMessage, QueueSettings
 from penstock.queue.queue import open_queue
 from penstock.spark.jobs import archive, redrive, restore, stream
 from penstock.spark.sink_rows import RowsToMessages, check_sink_schema
 from tests.spark.in_process import rows
 from tests.spark.random_queues import SMALL, open_small
 
-TIMES = "deliver_at_ns,expires_at_ns"
+KEPT = ("deliver_at_ns", "expires_at_ns", "tenant")
 MINUTE = 60.0
 
 
@@ -64,36 +65,50 @@ def test_nanoseconds_that_are_no_time_are_refused(column: str) -> None:
         RowsToMessages(QueueSettings()).messages(batch, 0)
 
 
-def publish(path: Path, random: Random, count: int) -> list[tuple[object, object]]:
-    """Publish messages with random times, and return the times."""
+@pytest.mark.parametrize(("tenant", "said"), [("", "tenant is empty"), ("x" * 1025, "1025 bytes")])
+def test_tenants_that_publishing_refuses_are_refused(tenant: str, said: str) -> None:
+    check_sink_schema(StructType().add("payload", "binary").add("tenant", "string"))
+    batch = pa.record_batch({"payload": [b"", b""], "tenant": ["acme", tenant]})
+    with pytest.raises(PenstockError, match=said):
+        RowsToMessages(QueueSettings()).messages(batch, 0)
+
+
+def publish(path: Path, random: Random, count: int) -> list[tuple[Any, ...]]:
+    """Publish messages with random times and tenants, and return these."""
     clock = ManualClock(now_s=1_700_000_000.5)
     with open_small(path, clock) as queue:
         for _ in range(count):
             clock.advance(random.randrange(1000) * 1e-9)
             delay, ttl = (random.choice((None, random.random() * MINUTE)) for _ in range(2))
-            queue.enqueue(b"x" * 100, delay=delay, ttl=ttl, content_type="text/plain")
-    return times(path)
+            tenant = random.choice((None, "acme", "größe µ"))
+            queue.publish([NewMessage(payload=b"x" * 100, delay=delay, ttl=ttl, tenant=tenant)])
+    return kept(path)
 
 
-def times(path: Path) -> list[tuple[object, object]]:
-    found = rows(path, columns=TIMES)
-    return [(row["deliver_at_ns"], row["expires_at_ns"]) for row in found]
+def kept(path: Path) -> list[tuple[Any, ...]]:
+    found = rows(path, columns=",".join(KEPT))
+    return [tuple(row[name] for name in KEPT) for row in found]
 
 
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(600)
-def test_restored_and_copied_messages_have_exact_times(spark: SparkSession, tmp_path: Path) -> None:
+def test_restored_and_copied_messages_have_exact_times_and_tenants(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     published = publish(tmp_path / "orders", Random(7), 120)
-    exact = [one for one in published for ns in one if ns is not None and int(str(ns)) % 1000]
-    assert len(exact) > 50, "times that microseconds cannot hold"
+    assert sum(1 for one in published if (one[0] or 0) % 1000) > 30, "microseconds do not hold it"
+    assert {one[2] for one in published} == {None, "acme", "größe µ"}
     archive(spark, str(tmp_path / "orders"), str(tmp_path / "archive"))
     count = restore(spark, str(tmp_path / "archive"), str(tmp_path / "restored"))
     assert count > 50
-    assert times(tmp_path / "restored") == published[:count]
+    assert kept(tmp_path / "restored") == published[:count]
     place = {"checkpoint": str(tmp_path / "checkpoint")}
     orders, copy = str(tmp_path / "orders"), str(tmp_path / "copy")
     stream(spark, orders, copy, to="queue", once=True, **place).awaitTermination()  # type: ignore[arg-type]
-    assert times(tmp_path / "copy") == published
+    assert kept(tmp_path / "copy") == published
+    with open_small(tmp_path / "copy") as queue:  # and the queue itself knows them
+        found = queue.lease(120, lease_s=60)
+        assert {one.tenant for one in found} == {None, "acme", "größe µ"}
 
 
 @pytest.mark.xdist_group("spark")
@@ -109,15 +124,16 @@ def test_changed_dead_letters_expire_when_they_would_have(
                 queue.nack(leased, "no")
 
     def expiries() -> list[object]:
-        return [expires for _, expires in times(path)]
+        return [expires for _, expires, _ in kept(path)]
 
     with open_queue(str(path), {**SMALL, "max_attempts": 1}) as queue:
         for ttl in ttls:
-            queue.enqueue(b"x", ttl=ttl)
+            queue.publish([NewMessage(payload=b"x", ttl=ttl, tenant="acme")])
     fail_all()
     before = expiries()
     assert redrive(spark, str(path), transform="encode('y', 'utf-8')").replaced == 3
     assert expiries() == before * 2
+    assert [tenant for _, _, tenant in kept(path)] == ["acme"] * 6
     # A function that changes the time, or leaves it out, is followed.
     later = datetime(2200, 1, 1, tzinfo=UTC)
 
