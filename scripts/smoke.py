@@ -55,7 +55,7 @@ def check_files() -> None:
     for name in DATA_FILES:
         assert resources.files("penstock").joinpath(name).is_file(), f"{name} is missing"
     scripts = {one.value for one in entry_points(group="console_scripts", name="penstock")}
-    assert scripts == {"penstock.cli:main"}, scripts
+    assert scripts == {"penstock_command:main"}, scripts
 
 
 def check_message_without_extras() -> None:

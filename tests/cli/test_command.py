@@ -69,6 +69,9 @@ def test_what_the_client_tells_while_it_tries_again_is_shown() -> None:
         ("peek . -n x", "invalid value for '--count' / '-n': "),
         ("peek . --state redy", "'redy' is not one of"),
         ("queues change http://h a", "give what is to change: --set NAME=VALUE (see"),
+        ("workflow ./q", "'./q' is no command; give show (see penstock workflow --help)"),
+        ("enqueue . x --file y", "given twice, as an argument and by --file: leave one out (see"),
+        ("enqueue .", "give the payload as an argument, as - (standard input) or by --file (see"),
         ("worker nonsense -q .", "'nonsense' is not MODULE:NAME, such as tasks:handle (see"),
         ("worker shutil:copyfil -q .", "'shutil' has no 'copyfil'; did you mean copyfile? (see"),
         ("worker math:pi.nonsense -q .", "'math' has no 'pi.nonsense' (see"),
@@ -136,6 +139,26 @@ def test_missing_package_is_named_with_the_way_to_get_it(missing: str) -> None:
     assert result.returncode == 2
     assert "pip install '.[cli]'" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+_INTERRUPTS = """
+import sys
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupts())
+sys.argv = ["penstock", "--version"]
+from penstock_command import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["penstock", "penstock.model", "penstock.cli", "penstock.cli.app"])
+def test_an_interrupt_while_modules_are_imported_is_an_exit_code(name: str) -> None:
+    program = _INTERRUPTS.format(name=name)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_the_library_itself_needs_neither() -> None:

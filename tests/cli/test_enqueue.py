@@ -86,7 +86,7 @@ def test_queue_is_made_only_when_asked_to(command: CommandLine, tmp_path: Path) 
     ("arguments", "says"),
     [
         ([], "give the payload"),
-        (["x", "--file", "y"], "give the payload"),
+        (["x", "--file", "y"], "given twice"),
         (["x", "--header", "nothing"], "NAME=VALUE"),
         (["x", "--delay", "soon"], "not a duration"),
         (["x", "--deliver-at", "soon"], "not a time"),

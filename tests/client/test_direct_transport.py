@@ -6,8 +6,10 @@ Each test runs for threads, and for tasks of both event loops.
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,7 +21,7 @@ from penstock.client.direct_transport import DirectTransport
 from penstock.client.http_wire import Answer, NoAnswer
 from penstock.client.options import ClientOptions
 from penstock.client.request import Request, get, post
-from penstock.clock import SystemClock
+from penstock.clock import Clock, ManualClock, SystemClock
 from penstock.errors import InvalidInput
 from penstock.queue.binding import finish
 
@@ -35,7 +37,7 @@ class Served:
 
 
 @contextmanager
-def serving(path: Path, connections: Sequence[Sequence[Sequence[bytes]]]) -> Iterator[Served]:
+def serving(path: Path, connections: Sequence[Sequence[Iterable[bytes]]]) -> Iterator[Served]:
     """Answer: for each connection, for each request, these pieces; then close."""
     served = Served()
 
@@ -45,7 +47,7 @@ def serving(path: Path, connections: Sequence[Sequence[Sequence[bytes]]]) -> Ite
             with one:
                 for pieces in answers:
                     served.asked.append(one.recv(1 << 16))
-                    with suppress(BrokenPipeError):  # it has read enough
+                    with suppress(BrokenPipeError, ConnectionResetError):  # it has read enough
                         for piece in pieces:
                             one.sendall(piece)
             served.closed.release()
@@ -68,10 +70,16 @@ def path(tmp_path: Path) -> Path:
 class Client:
     """A transport, and the thread or event loop that calls it."""
 
-    def __init__(self, path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop] | None):
+    def __init__(
+        self,
+        path: Path,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] | None,
+        clock: Clock | None = None,
+        timeout_s: float = 20,
+    ):
         base = f"http+unix://{quote(str(path), safe='')}/below"
-        options = ClientOptions(timeout_s=20, key="k")
-        clock = SystemClock()
+        options = ClientOptions(timeout_s=timeout_s, key="k")
+        clock = clock or SystemClock()
         self._loop = new_loop() if new_loop else None
         callers = Tasks() if new_loop else Threads(clock)
         self._transport = DirectTransport(base, options, callers, clock)
@@ -130,6 +138,11 @@ def test_an_answer_is_read_in_any_pieces(
         assert client.ask().content == b"hi"  # on the same connection
 
 
+def test_the_same_length_twice_is_one_length(path: Path, client: Client) -> None:
+    with serving(path, [[[_OK.replace(b"X-A: b", b"Content-Length: 2")]]]):
+        assert client.ask().content == b"hi"
+
+
 def test_an_answer_without_content(path: Path, client: Client) -> None:
     with serving(path, [[[b"HTTP/1.1 204 No Content\r\n\r\n"], [_OK]]]):
         assert client.ask() == Answer(204, {}, b"")
@@ -168,6 +181,9 @@ def test_no_server_means_that_nothing_was_sent(client: Client) -> None:
         ([b"220 mail.example.com\r\n\r\n"], "is not HTTP"),
         ([_OK, b"more"], "more than one answer|hi"),
         ([b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000], "too long"),
+        ([b"HTTP/1.1 100 Continue\r\n\r\n"] * 400, "only says that it will answer"),
+        ([_OK.replace(b"X-A: b", b"Content-Length: 3")], "two lengths"),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-6\r\n"], "bad length"),
     ],
 )
 def test_what_is_no_answer_may_have_arrived(
@@ -177,6 +193,50 @@ def test_what_is_no_answer_may_have_arrived(
         with pytest.raises(NoAnswer, match=text) as caught:
             client.ask()
         assert caught.value.sent
+
+
+class TickingClock(ManualClock):
+    """A second passes each time it is read."""
+
+    def monotonic_ns(self) -> int:
+        self.advance(1)
+        return super().monotonic_ns()
+
+
+_ENDLESS = b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n"
+_PIECE = bytes(1 << 16)
+
+
+def test_threads_wait_until_one_deadline_for_the_whole_answer(path: Path) -> None:
+    client = Client(path, None, TickingClock())
+    pieces = [_ENDLESS, *[_PIECE] * 200]  # more than the client reads before its deadline
+    with serving(path, [[pieces]]):
+        with pytest.raises(NoAnswer, match="did not answer in time") as caught:
+            client.ask()
+        assert caught.value.sent
+    client.close()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_tasks_wait_until_one_deadline_for_the_whole_answer(
+    path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    client = Client(path, new_loop, timeout_s=0.05)
+    with serving(path, [[chain([_ENDLESS], repeat(_PIECE))]]):
+        with pytest.raises(NoAnswer, match="did not answer in time") as caught:
+            client.ask()
+        assert caught.value.sent
+    client.close()
+
+
+def test_what_the_broker_may_wait_is_added_to_the_timeout(path: Path) -> None:
+    client = Client(path, None, TickingClock())
+    request = replace(get("/x", lambda reply: reply.data), wait_s=3600)
+    size = 3_000_000  # more than 20 reads
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode()
+    with serving(path, [[[head, bytes(size)]]]):
+        assert len(client.ask(request).content) == size
+    client.close()
 
 
 def test_a_header_with_a_line_break_is_refused(client: Client) -> None:

@@ -54,6 +54,16 @@ def test_an_answer_that_is_not_json_says_so(clock: ManualClock) -> None:
         attempts(clock).answered(200, {}, b"<html>")
 
 
+_DEEP = b"[" * 200_000
+
+
+def test_an_answer_that_is_nested_too_deeply_is_not_json(clock: ManualClock) -> None:
+    with pytest.raises(BrokerError, match="not JSON"):
+        attempts(clock).answered(200, {}, _DEEP)
+    with pytest.raises(BrokerError, match="answered 500"):
+        attempts(clock).answered(500, {}, _DEEP)
+
+
 def test_an_answer_without_what_is_needed_says_so(clock: ManualClock) -> None:
     wants = Request(method="GET", path="/x", read=lambda reply: reply.data["id"], idempotent=True)
     with pytest.raises(BrokerError, match="same version"):
@@ -167,9 +177,17 @@ def test_what_fails_again_is_not_tried_again(
         attempts(clock).answered(status, {}, problem(code))
 
 
-@pytest.mark.parametrize("header", ["soon", "", "Wed, 21 Oct 2015 07:28:00 GMT"])
+@pytest.mark.parametrize("header", ["soon", "", "1e999", "nan", "Wed, 21 Oct 2015 07:28:00 GMT"])
 def test_a_retry_after_that_is_no_number_is_left_out(clock: ManualClock, header: str) -> None:
     assert attempts(clock).answered(503, {"retry-after": header}, b"") == Retry(0.05)
+
+
+@pytest.mark.parametrize("seconds", ["1e999", "NaN", "1" + "0" * 400])
+def test_a_wait_that_is_no_number_in_the_body_is_left_out(clock: ManualClock, seconds: str) -> None:
+    body = problem("rate_limited").replace(b"}", f', "retry_after_s": {seconds}}}'.encode())
+    with pytest.raises(RateLimited) as refused:
+        attempts(clock, retry_s=0).answered(429, {"retry-after": "7"}, body)
+    assert refused.value.retry_after_s == 7
 
 
 def test_the_longest_wait_holds_after_any_number_of_tries(clock: ManualClock) -> None:

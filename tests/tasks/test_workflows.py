@@ -7,8 +7,11 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import InvalidInput, NoSuchMessage
 from penstock.queue import events, history
+from penstock.queue.facade import AnyQueue
 from penstock.tasks import Discard, GiveUp, Tasks, Workflow, chain, chord, group
 from penstock.tasks.drawing import draw
+from penstock.tasks.envelope import Plan
+from penstock.tasks.run import read_plan
 from tests.server.running import RunningServer
 
 
@@ -77,6 +80,22 @@ def test_a_group_and_a_chord(flows: Tasks) -> None:
     assert flows.run_pending() == 9
     assert list(both[0].results().values()) == [0, 2, 4, 6]
     assert both[1].result() == 112
+
+
+def test_results_read_the_plan_once_and_not_once_a_step(
+    flows: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = group(*[flows["total"].s([n]) for n in range(20)]).enqueue()
+    flows.run_pending()
+    reads: list[str] = []
+
+    def counted(queue: AnyQueue, flow: str) -> Plan:
+        reads.append(flow)
+        return read_plan(queue, flow)
+
+    monkeypatch.setattr("penstock.tasks.run.read_plan", counted)
+    assert list(run.results().values()) == list(range(20))
+    assert len(reads) == 1
 
 
 def test_steps_with_names(flows: Tasks, ran: list[str]) -> None:
@@ -163,6 +182,8 @@ def test_what_cannot_be_a_workflow_is_refused_and_nothing_is_published(flows: Ta
         ("after_failed of step 'b' is 'ignore'", lambda: after(first, after_failed="ignore")),
         ("'b' has 'a'; it must have steps", lambda: after(["a"])),
         ("'b' has 'a'; it must have steps", lambda: after("a")),
+        ("'b' has 7; it must have steps", lambda: after(7)),
+        ("'b' has None; it must have steps", lambda: after(None)),
         ("'b' is after 'a', a step of another", lambda: after(other)),
         ("another workflow", lambda: flow.step("b", flows["total"].s(other.result))),
         ("no steps", lambda: Workflow().enqueue()),

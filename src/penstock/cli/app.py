@@ -120,7 +120,7 @@ def penstock_command(
     """Use a queue from the shell, by its directory or its URL at a broker.
 
     Exit codes: 0 success; 1 nothing or a problem found, or refused by the queue;
-    2 wrong usage, or the files or the broker cannot be used.
+    2 wrong usage, or the files or the broker cannot be used; 130 interrupted.
     """
 
 

@@ -152,9 +152,13 @@ def _open_queue(path: str, *, create: bool) -> AnyQueue:
 
 def open_input(payload: str | None, file: Path | None) -> AbstractContextManager[BinaryIO]:
     """Return the source of the payload: exactly one of argument, standard input and file."""
-    if (payload is None) == (file is None):
+    if payload is None and file is None:
         raise typer.BadParameter(
             "give the payload as an argument, as - (standard input) or by --file"
+        )
+    if payload is not None and file is not None:
+        raise typer.BadParameter(
+            "the payload is given twice, as an argument and by --file: leave one out"
         )
     if file is not None:
         return file.open("rb")

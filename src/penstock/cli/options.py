@@ -234,14 +234,21 @@ class Position(NamedTuple):
 
 
 class _ListByDefault(TyperGroup):
-    """A group of commands in which `list` may be left out: `penstock queues URL` lists queues."""
+    """A group of commands in which `list`, if it has one, may be left out.
+
+    `penstock queues URL` lists queues.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
+        first = args[0] if args else "-"
+        if first not in self.commands and not first.startswith("-"):
+            if "list" not in self.commands:
+                names = " or ".join(self.commands)
+                raise typer.BadParameter(f"{first!r} is no command; give {names}", ctx=ctx)
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
 
 def command_group(name: str, help: str) -> typer.Typer:
-    """Return an empty group of commands whose default command is `list`."""
+    """Return an empty group of commands whose default command is `list`, if it gets one."""
     return typer.Typer(name=name, help=help, cls=_ListByDefault, no_args_is_help=True)

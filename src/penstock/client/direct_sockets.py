@@ -11,6 +11,8 @@ from typing import Protocol, cast
 
 from penstock.client.http_wire import READ_BYTES, Answer, AnswerReader, Endpoint
 from penstock.client.long_paths import connect_unix, short_path
+from penstock.clock import Clock
+from penstock.model import NS
 
 
 class DirectSocket(Protocol):
@@ -23,7 +25,10 @@ class DirectSocket(Protocol):
         """Return whether the server has neither closed the connection nor sent something."""
 
     async def ask(self, request: bytes, timeout_s: float) -> Answer:
-        """Send a request and return the answer. After an OSError the connection is of no use."""
+        """Send a request and return the answer, whole, before the time is over.
+
+        After an OSError, TimeoutError included, the connection is of no use.
+        """
 
     def close(self) -> None: ...
 
@@ -46,8 +51,9 @@ class DirectSockets(Protocol):
 class ThreadSockets:
     """Connections of all threads of a process. Nothing here suspends."""
 
-    def __init__(self, max_connections: int) -> None:
+    def __init__(self, max_connections: int, clock: Clock) -> None:
         self._free = Semaphore(max_connections)
+        self._clock = clock
 
     async def acquire(self, timeout_s: float) -> bool:
         return self._free.acquire(timeout=timeout_s)
@@ -57,17 +63,18 @@ class ThreadSockets:
 
     async def connect(self, endpoint: Endpoint, timeout_s: float) -> DirectSocket:
         if endpoint.socket_path is not None:
-            return _ThreadSocket(connect_unix(endpoint.socket_path, timeout_s))
+            return _ThreadSocket(connect_unix(endpoint.socket_path, timeout_s), self._clock)
         one = socket.create_connection((endpoint.host, endpoint.port), timeout_s)
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return _ThreadSocket(one)
+        return _ThreadSocket(one, self._clock)
 
 
 class _ThreadSocket:
     """A socket that blocks."""
 
-    def __init__(self, one: socket.socket) -> None:
+    def __init__(self, one: socket.socket, clock: Clock) -> None:
         self._socket = one
+        self._clock = clock
         self._poll = select.poll()
         self._poll.register(one, select.POLLIN)
         self.is_open = True
@@ -77,10 +84,16 @@ class _ThreadSocket:
         return not self._poll.poll(0)
 
     async def ask(self, request: bytes, timeout_s: float) -> Answer:
+        ends_ns = self._clock.monotonic_ns() + round(timeout_s * NS)
         self._socket.settimeout(timeout_s)
         self._socket.sendall(request)
         reader, answer = AnswerReader(), None
         while answer is None:
+            # A socket's own timeout is that of one read: a trickle of bytes would never end.
+            left_ns = ends_ns - self._clock.monotonic_ns()
+            if left_ns <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left_ns / NS)
             data = self._socket.recv(READ_BYTES)
             answer = reader.feed(data) if data else reader.end()
         self.is_open = reader.keeps_open
@@ -96,8 +109,8 @@ class _ThreadSocket:
 class TaskSockets:
     """Connections of all tasks of an event loop."""
 
-    def __init__(self, max_connections: int) -> None:
-        self._free = asyncio.Semaphore(max_connections)
+    def __init__(self, max_connections: int, clock: Clock) -> None:
+        self._free = asyncio.Semaphore(max_connections)  # time is that of the event loop
 
     async def acquire(self, timeout_s: float) -> bool:
         if not self._free.locked():

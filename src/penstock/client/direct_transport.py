@@ -34,7 +34,7 @@ class DirectTransport:
     def _begin(self) -> None:
         make = TaskSockets if self._callers.suspend else ThreadSockets
         self._idle: list[DirectSocket] = []
-        self._sockets: DirectSockets = make(self._options.max_connections)
+        self._sockets: DirectSockets = make(self._options.max_connections, self._clock)
         self._pid = os.getpid()
 
     async def send(self, request: Request[Any]) -> Answer:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from penstock import errors
@@ -79,23 +80,29 @@ def error_of(status: int, body: bytes, retry_after_s: float | None) -> PenstockE
     detail = problem.get("detail")
     text = detail if isinstance(detail, str) and detail else f"the broker answered {status}"
     if issubclass(kind, _LATER):
-        precise = problem.get("retry_after_s")
-        known = precise if isinstance(precise, int | float) else retry_after_s
-        return kind(text, float(known or 0.0))
+        precise = _seconds(problem.get("retry_after_s"))
+        return kind(text, (retry_after_s if precise is None else precise) or 0.0)
     return kind(text)
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of a Retry-After header; None if it is missing or a date."""
-    try:
-        return max(float(headers["retry-after"]), 0.0)
-    except (KeyError, ValueError):
+    """Return the seconds of a Retry-After header; None if it is missing, a date or infinite."""
+    return _seconds(headers.get("retry-after"))
+
+
+def _seconds(value: object) -> float | None:
+    if not isinstance(value, str | int | float):
         return None
+    try:
+        seconds = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return max(seconds, 0.0) if isfinite(seconds) else None
 
 
 def _problem(body: bytes) -> dict[str, Any]:
     try:
         problem = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return problem if isinstance(problem, dict) else {}

@@ -20,6 +20,7 @@ READ_BYTES = 1 << 16
 KEEP_ALIVE_S = 30.0
 ALL_IN_USE = "all connections of this client are in use: raise max_connections"
 _MAX_HEAD_BYTES = 1 << 16
+_MAX_SKIPPED_BYTES = 1 << 13
 _HTTP_PORT = 80
 
 
@@ -89,6 +90,7 @@ class AnswerReader:
         self._data = b""  # not understood yet
         self._parts: list[bytes] = []  # of a body in chunks, or of one that is long
         self._missing = 0  # bytes of a body with a length
+        self._skipped = 0  # bytes of answers before the answer: 100 Continue
         self._status = 0  # 0: its headers are not complete
         self._headers: dict[str, str] = {}
 
@@ -120,7 +122,11 @@ class AnswerReader:
         while (end := data.find(b"\r\n\r\n")) >= 0:
             status, headers = _head_of(data[:end])
             data = data[end + 4 :]
-            if status >= 200:  # else: 100 Continue
+            if status < 200:  # 100 Continue
+                self._skipped += end + 4
+                if self._skipped > _MAX_SKIPPED_BYTES:
+                    raise OSError("it only says that it will answer")
+            else:
                 self._status, self._headers = status, headers
                 self.keeps_open = headers.get("connection", "").lower() != "close"
                 if not self._is_empty() and not self._is_chunked():
@@ -163,7 +169,10 @@ class AnswerReader:
 
     def _read_chunks(self, data: bytes) -> Answer | None:
         while (end := data.find(b"\r\n")) >= 0:
-            size = int(data[:end].partition(b";")[0], 16)
+            text = data[:end].partition(b";")[0].strip()
+            if not text.isalnum():  # `int` takes a sign as well
+                raise OSError("its answer has a bad length")
+            size = int(text, 16)
             after = end + 2 + size + 2
             if len(data) < after:
                 break
@@ -192,7 +201,10 @@ def _head_of(head: bytes) -> tuple[int, dict[str, str]]:
         found = {}
         for line in lines:
             name, _, value = line.partition(":")
-            found[name.lower()] = value.strip()
+            name, value = name.lower(), value.strip()
+            if name == "content-length" and found.get(name, value) != value:
+                raise OSError("its answer has two lengths")
+            found[name] = value
         return int(status), found
     except ValueError:
         raise OSError(f"its answer is not HTTP: {first[:80]!r}") from None

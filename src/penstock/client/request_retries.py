@@ -109,7 +109,7 @@ class Attempts(Generic[T]):
         try:
             data = body if self._request.raw else _parsed(body)
             return self._request.read(Reply(data, self._may_be_done, headers, status))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             if isinstance(error, PenstockError):
                 raise
             raise BrokerError(
@@ -153,7 +153,7 @@ def _parsed(body: bytes) -> object:
         return None
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: it is nested too deeply
         raise BrokerError(
             "the answer is not JSON: check that the URL is that of a Penstock broker"
         ) from None

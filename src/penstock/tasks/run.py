@@ -11,7 +11,7 @@ from penstock.errors import InvalidInput, NoSuchMessage, NoSuchQueue
 from penstock.queue.facade import AnyQueue
 from penstock.tasks.arguments import Arguments
 from penstock.tasks.ending import FORGOTTEN, End, how_it_ended, how_removed_ones_ended
-from penstock.tasks.envelope import Plan
+from penstock.tasks.envelope import Plan, PlannedStep
 from penstock.tasks.job import Job
 from penstock.tasks.steps import flow_id, gate_id, result_id, step_id
 
@@ -173,27 +173,31 @@ class WorkflowRun:
         planned = {one.name: one for one in read_plan(self._queue, self.id).steps}
         if step not in planned:
             raise InvalidInput(f"workflow {self.id!r} has no step {step!r}; it has {[*planned]}")
-        queue = planned[step].queue or self.queue_name
-        id_ = _find(self._tasks.queue(queue), step_id(self.id, step))
+        return self._job_of(planned[step])
+
+    def _job_of(self, step: PlannedStep) -> Job[Any]:
+        queue = step.queue or self.queue_name
+        id_ = _find(self._tasks.queue(queue), step_id(self.id, step.name))
         if id_ is None:
             raise NoSuchMessage(
-                f"step {step!r} of workflow {self.id!r} is not published yet, or was forgotten"
+                f"step {step.name!r} of workflow {self.id!r} is not published yet, or was forgotten"
             )
-        task = self._tasks.get(planned[step].task)
+        task = self._tasks.get(step.task)
         arguments: Arguments | None = None if task is None else task.arguments
-        key = result_id(self.id, step)
+        key = result_id(self.id, step.name)
         return Job(self._tasks, queue, id_, arguments, result_key=key)
 
     def result(self, step: str | None = None, wait_s: Duration = 0) -> Any:
         """Return the result of a step, of the last one by default; wait for it up to `wait_s`."""
         if step is None:
-            step = read_plan(self._queue, self.id).steps[-1].name
+            return self._job_of(read_plan(self._queue, self.id).steps[-1]).result(wait_s)
         return self.job(step).result(wait_s)
 
     def results(self, wait_s: Duration = 0) -> dict[str, Any]:
         """Return the results of all steps by name."""
-        names = [step.name for step in read_plan(self._queue, self.id).steps]
-        return {name: self.job(name).result(wait_s) for name in names}
+        # The plan is read once: it grows with the number of steps.
+        steps = read_plan(self._queue, self.id).steps
+        return {step.name: self._job_of(step).result(wait_s) for step in steps}
 
     def cancel(self) -> int:
         """Cancel every step that is not done. Return their number."""

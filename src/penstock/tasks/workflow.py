@@ -102,7 +102,7 @@ class Workflow:
                 f"after_failed out, or the results"
             )
         earlier = [(one.flow, step) for one in inputs.values() for step in one.steps]
-        for one in [after] if isinstance(after, Step | str) else after:
+        for one in after if isinstance(after, Iterable) and not isinstance(after, str) else [after]:
             if not isinstance(one, Step):
                 raise InvalidInput(
                     f"after of step {name!r} has {one!r}; it must have steps, as step() returned "

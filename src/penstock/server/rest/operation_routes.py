@@ -141,7 +141,8 @@ def endpoint_of(kind: type[Operation[Any]]) -> Endpoint:
                 if name not in values:
                     raise InvalidInput(f"{name} is missing: give it in the query, ?{name}=…")
         elif body is not None:
-            values |= values_of(await call.read(body, body()), others)
+            asked = await (call.read(body) if required else call.read(body, body()))
+            values |= values_of(asked, others)
         queue = None if issubclass(kind, MessageOperation) else call.queue
         found = answer.encode(await call.broker.run(call.caller, kind(**values), queue))
         return None if found is None else Reply(encode(found))
@@ -156,7 +157,7 @@ def endpoint_of(kind: type[Operation[Any]]) -> Endpoint:
         answer_of(kind),
         status=route.status,
         body=body,
-        body_optional=body is not None,
+        body_optional=body is not None and not required,
         query=tuple(_parameter(note, required) for note in others) if is_query else (),
         also=(404,),
     )
@@ -178,8 +179,11 @@ def notes_of(kind: Any) -> tuple[FieldNote, ...]:
 
 def body_of(kind: Any, *more: tuple[str, Any, Any]) -> type[Struct]:
     """Return the struct of the body of an operation: its fields, and `more`."""
-    fields = [
-        (note.name, _body_type(note), _default(kind, note.name)) for note in field_notes(kind)
+    fields: list[Any] = [
+        (note.name, _body_type(note))
+        if _default(kind, note.name) is MISSING
+        else (note.name, _body_type(note), _default(kind, note.name))
+        for note in field_notes(kind)
     ]
     return defstruct(
         f"{kind.__name__}Body",
