@@ -30,7 +30,7 @@ class Ending(NamedTuple):
 
     id: str
     outcome: int  # `queue.events.Outcome`
-    how: str = ""  # of one that failed
+    how: str = ""  # of one that failed, or `forgotten`
 
 
 class Endings(NamedTuple):
@@ -51,10 +51,11 @@ def _endings() -> Answer[list[Ending]]:
 class GetEndings(Operation[list[Ending]]):
     """Return what became of messages of this queue in group `main`, durably.
 
-    With `check`, raise NoSuchMessage if one of them was never published.
+    `how` of one that counts as done is `forgotten` if it may have ended in another way, too long
+    ago to know. With `check`, raise NoSuchMessage if one of them was never published.
     """
 
-    verb = Verb.MANAGE
+    verb = Verb.READ
     route = Route("POST", "/endings")
     answer: ClassVar[Answer[list[Ending]]] = _endings()
     writes = True  # answered when it is durable: others rely on it

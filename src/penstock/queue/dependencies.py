@@ -388,6 +388,13 @@ class Gone:
                 return HOW[kind]
         return None
 
+    def may_have_forgotten(self, seq: int) -> bool:
+        """Return whether a message is older than those that are remembered of some kind."""
+        return any(
+            runs.first is not None and seq < runs.first and runs.count_runs() >= MOST_GONE
+            for runs in self.runs.values()
+        )
+
     def forget_from(self, seq: int) -> None:
         """Forget the messages from a seq on: they are delivered again."""
         for runs in self.runs.values():

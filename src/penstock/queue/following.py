@@ -42,7 +42,9 @@ def _ending(core: QueueCore, id_: str, *, check: bool) -> Ending:
         is_dead = delivery is not None and delivery.cause > 0
         return Ending(id_, Outcome.DEAD if is_dead else Outcome.WAITING, "dead" if is_dead else "")
     how = main.gone.how(seq)
-    return Ending(id_, Outcome.GONE, how) if how else Ending(id_, Outcome.DONE)
+    if how:
+        return Ending(id_, Outcome.GONE, how)
+    return Ending(id_, Outcome.DONE, "forgotten" if main.gone.may_have_forgotten(seq) else "")
 
 
 def await_ending(queue: Behaviours, operation: AwaitEnding) -> bool:

@@ -11,6 +11,7 @@ from penstock.model import RetryInfo, Why
 from penstock.queue.facade import AnyQueue
 from penstock.queue.settings import YEARS_S
 from penstock.tasks.arguments import Arguments
+from penstock.tasks.ending import FORGOTTEN, End, how_it_ended, how_removed_ones_ended
 from penstock.tasks.envelope import unpack
 from penstock.tasks.progress import JobProgress
 from penstock.tasks.results import dedup_id_of
@@ -38,12 +39,6 @@ class JobFailed(ResultError):
 
 class NoResult(ResultError):
     """The job is done, and its result was not kept, or not that long."""
-
-
-def how_it_ended(queue: AnyQueue, id: str) -> str:
-    """Return the state of a message that is done: also `cancelled` or `expired`."""
-    last = queue.why(id).details.get("last_event")
-    return str(last) if last in ("cancelled", "expired") else "done"
 
 
 class Job(Generic[T]):
@@ -132,21 +127,38 @@ class Job(Generic[T]):
         queue = self._queue
         found = queue.find(self._result_key)
         if found is None:
-            state = queue.state(self.id)
-            if state not in _ENDED:
+            end = self._end()
+            if end is None:
                 return None
-            if state == "done" and queue.find(self._result_key) is None:
-                state = how_it_ended(queue, self.id)
-            if state != "done":
-                reason = queue.retry_info(self.id).reason.partition("\n")[0]
-                raise JobFailed(f"job {self.id} is {state}" + (f": {reason}" if reason else ""))
             found = queue.find(self._result_key)  # it may have ended between the two looks
-        if found is None:
+        if found is None and end is not None:
+            if end.state == FORGOTTEN:
+                raise NoResult(f"job {self.id} has no result: how it ended is not known any more")
+            if end.state != "done":
+                because = f": {end.reason}" if end.reason else ""
+                raise JobFailed(f"job {self.id} is {end.state}{because}")
             raise NoResult(f"job {self.id} is done, and has no result: {self._advice()}")
         try:
             return queue.get(found).payload
         except NoSuchMessage:
             raise NoResult(f"the result of job {self.id} was removed by retention") from None
+
+    def _end(self) -> End | None:
+        """Return how the job ended; None if it is not finished."""
+        queue = self._queue
+        try:
+            state = queue.state(self.id)
+            if state not in _ENDED:
+                return None
+            if state == "done" and queue.find(self._result_key) is not None:
+                return End("done")
+            end = how_it_ended(queue, self.id) if state == "done" else End(state)
+            if end.state == "done":
+                return end
+            reason = queue.retry_info(self.id).reason.partition("\n")[0]
+            return End(end.state, reason or end.reason)
+        except NoSuchMessage:  # removed by compaction, which keeps what is not done
+            return how_removed_ones_ended(queue, [self.id]).get(self.id)
 
     def _advice(self) -> str:
         """Return what to do for a result that is not kept."""

@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from penstock.codec.layout import MAX_PRIORITY
-from penstock.errors import InvalidInput, NoSuchMessage, PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.model import NewMessage
 from penstock.operations import OpenGate
-from penstock.queue.facade import AnyQueue
 from penstock.queue.gate import CLOSED, HEADER
 from penstock.tasks.envelope import VERSION, Flow, Plan, PlannedStep, pack_mark, pack_step
-from penstock.tasks.run import read_plan
+from penstock.tasks.run import is_closed, read_plan
 from penstock.tasks.steps import ResultOf, Signature, flow_id, gate_id, step_id
 
 if TYPE_CHECKING:
@@ -99,14 +98,6 @@ def abandon_workflow(tasks: "Tasks", flow: str, home: str) -> None:
         gate = tasks.queue(home).find(gate_id(flow))
         if gate is not None and is_closed(tasks.queue(home), gate):
             tasks.queue(home).cancel(gate)
-
-
-def is_closed(home: AnyQueue, gate: str) -> bool:
-    """Return whether a gate is closed: not opened, and neither cancelled nor expired."""
-    try:
-        return home.state(gate) == "scheduled"
-    except NoSuchMessage:  # compaction keeps what is not done
-        return False
 
 
 # -- messages --------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A workflow that was enqueued: its steps and their states, its results, cancel and retry."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -9,15 +10,16 @@ from penstock.checking import Duration
 from penstock.errors import InvalidInput, NoSuchMessage, NoSuchQueue
 from penstock.queue.facade import AnyQueue
 from penstock.tasks.arguments import Arguments
+from penstock.tasks.ending import FORGOTTEN, End, how_it_ended, how_removed_ones_ended
 from penstock.tasks.envelope import Plan, PlannedStep
-from penstock.tasks.job import Job, how_it_ended
+from penstock.tasks.job import Job
 from penstock.tasks.steps import flow_id, gate_id, result_id, step_id
 
 if TYPE_CHECKING:
     from penstock.tasks.registry import Tasks
 
 _plan_decoder = msgspec.json.Decoder(Plan)
-_ENDED = ("done", "expired", "cancelled")
+_ENDED = ("done", "expired", "cancelled", FORGOTTEN)
 
 
 class StepState(NamedTuple):
@@ -28,7 +30,7 @@ class StepState(NamedTuple):
     after: list[str]
     id: str  # of its message
     state: str
-    reason: str  # of a failure; empty if it is done, expired or cancelled
+    reason: str  # of a failure; empty if the state says it
     queue: str = ""
 
 
@@ -49,43 +51,83 @@ def read_steps(queue_of: Callable[[str], AnyQueue], home: str, flow: str) -> lis
     `home` is the queue of its first step; `queue_of` returns a queue by its name.
     """
     plan = read_plan(queue_of(home), flow)
-    unpublished = _state_of_unpublished(queue_of(home), plan)
-    found = []
+    gate_end = _end_of_gate(queue_of(home), plan)
+    found, removed = [], dict[str, list[str]]()
     for step in plan.steps:
-        queue = queue_of(step.queue or home)
-        id_ = _find_step(queue, flow, step.name) or ""
-        try:
-            state = queue.state(id_) if id_ else unpublished
-            if id_ and state == "done" and queue.find(result_id(flow, step.name)) is None:
-                state = how_it_ended(queue, id_)
-            # Of what has ended, the event log alone knows the reason: too slow for many steps.
-            is_known = not id_ or state in _ENDED
-            reason = "" if is_known else queue.retry_info(id_).reason.partition("\n")[0]
-        except NoSuchMessage:  # removed by compaction, which keeps what is not done
-            state, reason = "done", ""
-        after, own = list(step.after), step.queue or home
-        found.append(StepState(step.name, step.task, after, id_, state, reason, own))
-    return found
+        own = step.queue or home
+        id_ = _find(queue_of(own), step_id(flow, step.name)) or ""
+        has_result = partial(_has_result, queue_of(own), flow, step.name)
+        end: End | None
+        if id_:
+            end = _end_of_step(queue_of(own), id_, has_result)
+        elif gate_end.state == "done":  # so long ago that its id is forgotten
+            end = End("done" if has_result() else FORGOTTEN)
+        else:
+            end = gate_end
+        if end is None:
+            removed.setdefault(own, []).append(id_)
+            end = End("")
+        found.append(StepState(step.name, step.task, list(step.after), id_, *end, own))
+    if not removed:
+        return found
+    ends = {
+        id_: end
+        for name, ids in removed.items()
+        for id_, end in how_removed_ones_ended(queue_of(name), ids).items()
+    }
+    return [
+        one if one.state else one._replace(state=ends[one.id].state, reason=ends[one.id].reason)
+        for one in found
+    ]
 
 
-def _find_step(queue: AnyQueue, flow: str, step: str) -> str | None:
+def _end_of_step(queue: AnyQueue, id_: str, has_result: Callable[[], bool]) -> End | None:
+    """Return the state of a step, also of one that has not ended, and why it failed.
+
+    None: compaction has removed it, so it has ended, and has no result.
+    """
     try:
-        return queue.find(step_id(flow, step))
+        state = queue.state(id_)
+        if state == "done":
+            return End("done") if has_result() else how_it_ended(queue, id_)
+        # Of what has ended, the event log alone knows the reason: too slow for many steps.
+        is_known = state in _ENDED
+        return End(state, "" if is_known else queue.retry_info(id_).reason.partition("\n")[0])
+    except NoSuchMessage:
+        return End("done") if has_result() else None
+
+
+def _has_result(queue: AnyQueue, flow: str, step: str) -> bool:
+    return _find(queue, result_id(flow, step)) is not None
+
+
+def _find(queue: AnyQueue, dedup_id: str) -> str | None:
+    try:
+        return queue.find(dedup_id)
     except NoSuchQueue:  # its first message is not published yet
         return None
 
 
-def _state_of_unpublished(home: AnyQueue, plan: Plan) -> str:
-    """Return the state of a step whose message is not found."""
-    gate = home.find(gate_id(plan.plan_of)) if plan.digest else None
+def is_closed(home: AnyQueue, gate: str) -> bool:
+    """Return whether a gate is closed: not opened, and neither cancelled nor expired."""
     try:
-        if gate is not None and home.state(gate) == "scheduled":
-            return "blocked"  # the workflow is not published as a whole yet
-        if gate is not None and how_it_ended(home, gate) != "done":
-            return "cancelled"
+        return home.state(gate) == "scheduled"
+    except NoSuchMessage:  # compaction keeps what is not done
+        return False
+
+
+def _end_of_gate(home: AnyQueue, plan: Plan) -> End:
+    """Return the state of steps whose messages were not published; done: all were."""
+    gate = home.find(gate_id(plan.plan_of)) if plan.digest else None
+    if gate is None:
+        return End("done")
+    if is_closed(home, gate):
+        return End("blocked")  # the workflow is not published as a whole yet
+    try:
+        state = how_it_ended(home, gate).state
     except NoSuchMessage:
-        pass
-    return "done"  # so long ago that it is forgotten
+        state = how_removed_ones_ended(home, [gate])[gate].state
+    return End(state if state in ("done", FORGOTTEN) else "cancelled")
 
 
 class WorkflowRun:
@@ -115,10 +157,15 @@ class WorkflowRun:
         return {step.name: step.state for step in self.steps()}
 
     def state(self) -> str:
-        """Return `running`, `done`, or `failed` if steps are dead and no other can run."""
+        """Return `running`, `done`, or `failed` if steps are dead and no other can run.
+
+        `forgotten`: all steps have ended, and of some it is not known any more how.
+        """
         states = set(self.states().values())
         if states <= {"done"}:
             return "done"
+        if states <= {"done", FORGOTTEN}:
+            return FORGOTTEN
         return "running" if states - {"dead", *_ENDED} else "failed"
 
     def job(self, step: str) -> Job[Any]:
@@ -130,7 +177,7 @@ class WorkflowRun:
 
     def _job_of(self, step: PlannedStep) -> Job[Any]:
         queue = step.queue or self.queue_name
-        id_ = _find_step(self._tasks.queue(queue), self.id, step.name)
+        id_ = _find(self._tasks.queue(queue), step_id(self.id, step.name))
         if id_ is None:
             raise NoSuchMessage(
                 f"step {step.name!r} of workflow {self.id!r} is not published yet, or was forgotten"
@@ -157,7 +204,7 @@ class WorkflowRun:
         # From the end: a step whose predecessor is cancelled would be dead before its turn.
         steps = [step for step in reversed(self.steps()) if step.state not in _ENDED]
         gate = self._queue.find(gate_id(self.id))
-        is_begun = gate is None or self._queue.state(gate) != "scheduled"
+        is_begun = gate is None or not is_closed(self._queue, gate)
         if gate is not None and not is_begun:
             self._queue.cancel(gate)  # then no step begins, also of those that are not published
         queue_of = self._tasks.queue
