@@ -106,9 +106,6 @@ def test_restored_and_copied_messages_have_exact_times_and_tenants(
     orders, copy = str(tmp_path / "orders"), str(tmp_path / "copy")
     stream(spark, orders, copy, to="queue", once=True, **place).awaitTermination()  # type: ignore[arg-type]
     assert kept(tmp_path / "copy") == published
-    with open_small(tmp_path / "copy") as queue:  # and the queue itself knows them
-        found = queue.lease(120, lease_s=60)
-        assert {one.tenant for one in found} == {None, "acme", "größe µ"}
 
 
 @pytest.mark.xdist_group("spark")

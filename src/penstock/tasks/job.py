@@ -131,17 +131,21 @@ class Job(Generic[T]):
             if end is None:
                 return None
             found = queue.find(self._result_key)  # it may have ended between the two looks
-        if found is None and end is not None:
-            if end.state == FORGOTTEN:
-                raise NoResult(f"job {self.id} has no result: how it ended is not known any more")
-            if end.state != "done":
-                because = f": {end.reason}" if end.reason else ""
-                raise JobFailed(f"job {self.id} is {end.state}{because}")
-            raise NoResult(f"job {self.id} is done, and has no result: {self._advice()}")
+            if found is None:
+                raise self._error_of(end)
         try:
             return queue.get(found).payload
         except NoSuchMessage:
             raise NoResult(f"the result of job {self.id} was removed by retention") from None
+
+    def _error_of(self, end: End) -> ResultError:
+        """Return what to raise for a job that ended without a result."""
+        if end.state == FORGOTTEN:
+            return NoResult(f"job {self.id} has no result: how it ended is not known any more")
+        if end.state != "done":
+            because = f": {end.reason}" if end.reason else ""
+            return JobFailed(f"job {self.id} is {end.state}{because}")
+        return NoResult(f"job {self.id} is done, and has no result: {self._advice()}")
 
     def _end(self) -> End | None:
         """Return how the job ended; None if it is not finished."""

@@ -267,8 +267,8 @@ def restore(
     """Put archived messages into a queue, in order. Return the number of messages written.
 
     They become new messages with the same payload, headers, key, priority, times, maximum attempts
-    and tenant, and with new ids. A queue gets each message of an archived queue once: of a range that overlaps an earlier
-    one, only the rest is written.
+    and tenant, and with new ids. A queue gets each message of an archived queue once: of a range
+    that overlaps an earlier one, only the rest is written.
 
     The messages of a queue are in the order of their times, so the time of publication is new.
     `time_header` names a header for the original one, in nanoseconds since 1970.
