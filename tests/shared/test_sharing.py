@@ -24,6 +24,7 @@ from penstock.errors import (
 )
 from penstock.model import NewMessage
 from penstock.queue import opening
+from penstock.shared.place import place_of
 from penstock.tasks import Tasks
 from tests.server.running import RunningServer
 from tests.shared.processes import sharing
@@ -433,6 +434,17 @@ def test_the_queue_of_a_task_is_not_mistaken_for_one_of_a_broker(tmp_path: Path)
     with Tasks(tmp_path / "data") as tasks, pytest.raises(InvalidInput, match="of a broker"):
         tasks.add(lambda: None, name="send", queue="mail").enqueue()
     assert "mail" not in os.listdir(tmp_path / "data")
+
+    inside = pytest.raises(InvalidInput, match="default is a namespace in .*data, the data direct")
+    with Tasks(tmp_path / "data" / "default") as tasks, inside:
+        tasks.add(lambda: None, name="send", queue="new").enqueue()
+    assert "new" not in os.listdir(tmp_path / "data" / "default")
+
+
+def test_a_file_in_the_place_of_the_socket_is_named(tmp_path: Path) -> None:
+    (tmp_path / "SOCKET").mkdir()
+    place, _ = place_of(str(tmp_path), None)
+    assert "SOCKET, and that is not a socket: remove it" in str(place.refusal("no answer"))
 
 
 def test_a_path_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:

@@ -64,6 +64,12 @@ class Place:
                 f"{self.path} belongs to user {owner}, and this process runs as user "
                 f"{os.geteuid()}: run it as {owner}, or share a directory of its own ({reason})"
             )
+        if os.path.lexists(self.socket_path) and not Path(self.socket_path).is_socket():
+            return LedgerLocked(
+                f"{self.path} is in use by another process, which is reached over "
+                f"{self.socket_path}, and that is not a socket: remove it, and that process makes "
+                f"the socket again"
+            )
         return LedgerLocked(
             f"{self.path} is in use by another process, which does not share it ({reason}): close "
             f"it there, open it there with shared=True as well, or let both talk to a broker"

@@ -66,6 +66,13 @@ class Directory:
                 f"{there}, and tasks would make another one in {path}: give Tasks the URL of the "
                 f"broker, or a directory of its own"
             )
+        data = Path(self._path).resolve().parent
+        if (data / BROKER_DIRECTORY).exists():
+            raise InvalidInput(
+                f"{self._path} is a namespace in {data}, the data directory of a broker, which would "
+                f"be shut out of its queues: give Tasks the URL of the broker, or a directory of its "
+                f"own"
+            )
         sharing: Any = {"shared": True} if self._shared else {}
         opened: AnyQueue = penstock.open(path, **sharing, **settings)
         return opened
