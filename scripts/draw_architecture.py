@@ -53,6 +53,7 @@ PURPOSES = {
     "compiled": "C or Python twin",
     "errors": "all errors",
     "locks": "locks and interrupts",
+    "extras": "what to install",
 }
 
 # The path of one publish: package, title, what happens there. It goes down to the disk and back.

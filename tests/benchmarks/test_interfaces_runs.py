@@ -78,7 +78,9 @@ def test_a_client_of_tasks_settles_what_it_published(
     with server.client() as http:
         stats = http.get(queue_path("bench")).json()["stats"]
     assert stats["published"] == 2 * COUNT + 2 * received
-    assert stats["acked"] == 2 * COUNT + received
+    # A stream is pushed the last message perhaps before the ack that was sent is read, and ends.
+    unread = (0, 1) if interface == "grpc_stream" else (0,)
+    assert 2 * COUNT + received - stats["acked"] in unread
 
 
 @pytest.mark.parametrize("interface", OF_THREADS)

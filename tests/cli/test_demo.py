@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,7 @@ def test_a_signal_stops_the_broker_that_was_started_and_removes_its_files(
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TMPDIR": str(tmp_path)},
+        preexec_fn=partial(signal.signal, signal.SIGHUP, signal.SIG_DFL),  # nohup ignores it
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

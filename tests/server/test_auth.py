@@ -34,6 +34,8 @@ BODIES: dict[str, Any] = {
     "note_archived": {"upto": 1},
     "create_webhook": {"url": "https://webhook.invalid/hook"},
     "change_webhook": {},
+    "get_endings": {"ids": []},
+    "resolve": {"earlier": "", "outcome": 1},
 }
 
 

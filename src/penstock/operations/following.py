@@ -58,7 +58,7 @@ class GetEndings(Operation[list[Ending]]):
     verb = Verb.READ
     route = Route("POST", "/endings")
     answer: ClassVar[Answer[list[Ending]]] = _endings()
-    writes = True  # answered when it is durable: others rely on it
+    relies = True
 
     ids: Annotated[Sequence[str], Ids()]
     check: Annotated[bool, Flag()] = False
@@ -84,8 +84,7 @@ class AwaitEnding(MessageOperation[bool]):
 
 @dataclass(frozen=True, slots=True)
 class ListAwaited(Operation[list[Ending]]):
-    """Return the messages of other queues that blocked messages wait for, as far as it is known
-    what became of them."""
+    """Return what is known of messages of other queues that blocked messages wait for."""
 
     verb = Verb.READ
     route = Route("GET", "/awaited")

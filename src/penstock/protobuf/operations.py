@@ -6,7 +6,7 @@ has `_ns` added. The fields of the response are those of its answer. So a new op
 """
 
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from penstock.errors import InvalidInput
 from penstock.model import NS, HistoryEvent
@@ -119,6 +119,10 @@ def field_of(note: FieldNote) -> str:
     return f"{note.name}_ns" if is_a(note, Moment) else note.name
 
 
+def _may_be_left_out(note: FieldNote) -> bool:
+    return type(None) in get_args(note.hint)
+
+
 def is_a(note: FieldNote, check: type[Any]) -> bool:
     return any(isinstance(one, check) for one in note.checks)
 
@@ -135,7 +139,7 @@ def operation_of(kind: type[Operation[A]], request: Proto) -> Operation[A]:
             values[note.name] = _schedule_of(getattr(request, name))
         elif is_a(note, Ids):
             found = list(getattr(request, name))
-            if found:
+            if found or not _may_be_left_out(note):
                 values[note.name] = found
         elif request.DESCRIPTOR.fields_by_name[name].has_presence:
             if request.HasField(name):

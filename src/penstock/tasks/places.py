@@ -69,9 +69,9 @@ class Directory:
         data = Path(self._path).resolve().parent
         if (data / BROKER_DIRECTORY).exists():
             raise InvalidInput(
-                f"{self._path} is a namespace in {data}, the data directory of a broker, which would "
-                f"be shut out of its queues: give Tasks the URL of the broker, or a directory of its "
-                f"own"
+                f"{self._path} is a namespace in {data}, the data directory of a broker, which "
+                f"would be shut out of its queues: give Tasks the URL of the broker, or a "
+                f"directory of its own"
             )
         sharing: Any = {"shared": True} if self._shared else {}
         opened: AnyQueue = penstock.open(path, **sharing, **settings)
