@@ -33,6 +33,7 @@ class Panel:
         title: What was done.
         is_drawn: Whether it is in the picture too.
         left_out: Contenders that are not shown.
+        counts: What is counted by the second.
     """
 
     result: str
@@ -41,6 +42,7 @@ class Panel:
     title: str
     is_drawn: bool = False
     left_out: tuple[str, ...] = ()
+    counts: str = "messages"
 
 
 _ON_FILES = ("penstock, files",)
@@ -48,6 +50,15 @@ PANELS = (
     Panel("embedded", "enqueue", "rate", "In one process: enqueue, one at a time, no fsync"),
     Panel("embedded", "lease", "rate", "In one process: lease and ack, no fsync", is_drawn=True),
     Panel("embedded", "enqueue_batch", "rate", "In one process: enqueue in batches of 100"),
+    Panel(
+        *("tasks", "durable", "rate", "Tasks: enqueue and run, durable, by one core"),
+        is_drawn=True,
+        counts="jobs",
+    ),
+    Panel(
+        *("tasks", "default", "rate", "Tasks: enqueue and run, no fsync a call, by one core"),
+        counts="jobs",
+    ),
     Panel("server", "publish", "rate", "Broker: durable publish, 64 connections", is_drawn=True),
     Panel("server", "lease", "rate", "Broker: durable lease and ack, 64 connections"),
     Panel(
@@ -99,7 +110,8 @@ def section() -> str:
     """Return the generated text."""
     lines = [START, ""]
     for panel in PANELS:
-        lines += [f"### {panel.title}", "", "| | messages/s | what it does |", "|---|---|---|"]
+        lines += [f"### {panel.title}", "", f"| | {panel.counts}/s | what it does |"]
+        lines += ["|---|---|---|"]
         for bar in bars_of(panel):
             name = f"**{bar.name}**" if bar.is_ours else bar.name
             lines.append(f"| {name} | {rounded(bar.rate)} | {bar.does} |")
@@ -152,7 +164,7 @@ def picture() -> str:
         if not panel.is_drawn:
             continue
         top += 28
-        parts.append(_text(16, top, f"{panel.title}, messages a second", "head"))
+        parts.append(_text(16, top, f"{panel.title}, {panel.counts} a second", "head"))
         top += 8
         bars = bars_of(panel)
         for bar in bars:
