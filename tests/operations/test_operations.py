@@ -99,7 +99,7 @@ def test_an_operation_declares_its_right_its_answer_and_where_it_runs(kind: Any)
     assert isinstance(kind.answer, Answer)
     assert isinstance(kind.runs, Runs)
     assert kind.writes or kind.idempotent, "an operation that only reads may be sent twice"
-    assert not (kind.writes and kind.relies), "one of them"
+    assert not (kind.writes and kind.is_durable), "one of them"
     assert not (kind.writes and kind.verb is Verb.READ), "the right to read must not allow changes"
 
 

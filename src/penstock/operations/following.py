@@ -58,7 +58,7 @@ class GetEndings(Operation[list[Ending]]):
     verb = Verb.READ
     route = Route("POST", "/endings")
     answer: ClassVar[Answer[list[Ending]]] = _endings()
-    relies = True
+    is_durable = True
 
     ids: Annotated[Sequence[str], Ids()]
     check: Annotated[bool, Flag()] = False

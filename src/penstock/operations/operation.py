@@ -78,7 +78,7 @@ class Operation(Generic[A_co]):
     route: ClassVar[Route | None] = None  # None: not offered over HTTP by itself
     runs: ClassVar[Runs] = Runs.THREAD
     writes: ClassVar[bool] = False  # answered when the change is durable
-    relies: ClassVar[bool] = False  # changes nothing; answered when what it says is durable
+    is_durable: ClassVar[bool] = False  # changes nothing; answered when what it says is durable
     idempotent: ClassVar[bool] = True  # a client may send it again after a broken connection
     bounded: ClassVar[bool] = False  # its field `max_bytes` limits the answer
     creates_queue: ClassVar[bool] = False  # a queue that does not exist is created (create_on_use)

@@ -283,9 +283,8 @@ class Embedded(QueueMethods):
             answer = run(self.behaviours, operation)
         else:
             answer = await self._in_thread(run, self.behaviours, operation)
-        if (
-            operation.writes or operation.relies or events.next_seq != before
-        ):  # leases may have expired
+        has_changed = events.next_seq != before  # leases may have expired
+        if operation.writes or operation.is_durable or has_changed:
             return await self._durable(answer)
         return answer
 

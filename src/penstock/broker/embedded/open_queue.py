@@ -615,7 +615,7 @@ class OpenQueue:
         work = partial(run, self._behaviours, operation)
         if operation.runs is not Runs.LOOP:
             alone = operation.runs is Runs.ALONE
-            if operation.writes or operation.relies:
+            if operation.writes or operation.is_durable:
                 return self.in_thread(work, writes=True, alone=alone)
             return self._background.run(self._looked(work, alone))
         events = self.core.ledger.events
@@ -623,9 +623,8 @@ class OpenQueue:
         answer = work()
         if isinstance(operation, LeaseMessage) and answer:
             self._note_leased(cast(list[LeasedMessage], answer), operation.lease_s)
-        if (
-            operation.writes or operation.relies or events.next_seq != before
-        ):  # it may have expired leases
+        has_changed = events.next_seq != before  # leases may have expired
+        if operation.writes or operation.is_durable or has_changed:
             return self._durable(answer)
         return self._done(answer)
 
