@@ -33,6 +33,7 @@ _RUN_LIMIT_S = 1800
 _SETTLE_TRIES = 4
 _SETTLED_MIB_PER_S = 1000
 _QUIET = 0.05  # a share of others that needs no repeating
+_DISTRIBUTIONS = {"penstock": "penstock-queue"}  # by package, where the names differ
 _IDLE_FIELDS = (3, 4)  # of a line of /proc/stat: idle, waiting for the disk
 
 
@@ -274,7 +275,7 @@ def rate_of(count: int, work: Callable[[], object]) -> Figures:
 def version_of(package: str) -> str | None:
     """The version of an installed package; None if it is not there."""
     try:
-        return metadata.version(package)
+        return metadata.version(_DISTRIBUTIONS.get(package, package))
     except metadata.PackageNotFoundError:
         return None
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import penstock
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 ROWS = {
@@ -48,6 +50,10 @@ def found(quick_run: tuple[str, Path]) -> dict[str, Any]:
 def test_every_row_and_contender_is_in_the_json(found: dict[str, Any]) -> None:
     rows = {row["name"]: [one["name"] for one in row["contenders"]] for row in found["rows"]}
     assert rows == ROWS
+
+
+def test_the_results_have_our_version(found: dict[str, Any]) -> None:
+    assert found["facts"]["penstock"] == penstock.__version__
 
 
 def test_every_contender_has_figures_unless_it_is_a_peer_that_is_not_installed(
