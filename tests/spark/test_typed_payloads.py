@@ -34,8 +34,10 @@ from pyspark.sql.types import (
 
 import penstock
 from penstock.errors import InvalidInput
-from penstock.spark import AvroSchema, MalformedPayload, ProtobufSchema, SchemaDirectory
-from penstock.spark.payloads.columns import PayloadDecoder, PayloadOptions
+from penstock.spark import AvroSchema, MalformedPayload, ProtobufSchema, SchemaDirectory, read
+from penstock.spark.payloads.columns import PayloadDecoder, PayloadOptions, mode_of
+from penstock.spark.payloads.ddl import check_ddl
+from penstock.spark.payloads.frames import payload_schema
 from tests.spark.in_process import rows, source
 
 
@@ -81,6 +83,7 @@ def value_of(type_: DataType, text: str) -> Any:
         (ArrayType(LongType()), "[1, null]", [1, None]),
         (MapType(StringType(), LongType()), '{"a": 1, "a": 2}', [("a", 2)]),
         (MapType(IntegerType(), LongType()), '{"7": 1}', [(7, 1)]),
+        (MapType(LongType(), LongType()), '{"0": 1, "-10": 2}', [(0, 1), (-10, 2)]),
         (struct(y=struct(z=LongType())), '{"y": {"z": 3, "more": 4}}', {"y": {"z": 3}}),
         (LongType(), "null", None),
     ],
@@ -124,6 +127,14 @@ def test_bad_values_have_a_reason_without_the_value(
     assert found.startswith(reason) and "secret" not in found
 
 
+@pytest.mark.parametrize(
+    "key", ["1_0", "+10", " 1", "1 ", "01", "-0", "-01", "", "-", "\u0661", "1\\n", "1.0"]
+)
+def test_keys_of_a_map_are_whole_numbers_only_in_their_usual_form(key: str) -> None:
+    found = value_of(MapType(LongType(), LongType()), f'{{"10": 1, "{key}": 2}}')
+    assert found == "$.x: a key is not a whole number such as 7 or -7"
+
+
 def test_bad_payloads_have_a_reason_and_do_not_disturb_others() -> None:
     payloads = (
         *(b'{"id": 1, "name": "a", "more": 1}', b"", b"{", b"[1]", b"null", b"\xff"),
@@ -152,6 +163,14 @@ def test_a_field_that_must_not_be_null_makes_a_bad_record() -> None:
     found = decoded(type_, b'{"id": 1}', b"{}", b'{"id": null}')
     assert [data for data, _ in found] == [{"id": 1}, None, None]
     assert found[1][1] == "$.id: it is null or missing, and the schema says NOT NULL"
+
+
+def test_a_schema_and_a_mode_that_are_not_text_are_refused() -> None:
+    for wrong in (None, 7, LongType()):
+        with pytest.raises(InvalidInput, match="the schema of payloads is .*StructType"):
+            payload_schema(wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match="the mode is .* one of PERMISSIVE"):
+            mode_of(wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -345,6 +364,27 @@ def test_bad_payloads_and_unknown_schemas_have_a_reason(schemas: Path) -> None:
     assert asked == ["7", "8", "nope", "../schemas/7"], "each is asked for once"
 
 
+def test_without_schemas_the_reason_names_the_schema_that_the_header_names() -> None:
+    decoder = PayloadDecoder(ORDER, PayloadOptions())
+    pairs = ({"schema-id": "7"}, {"schema-id": "a b"}, {"schema-id": ""}, {"other": "7"}, None)
+    headers = [None if one is None else list(one.items()) for one in (*pairs, *[pairs[0]] * 2)]
+    found = decoder.decode(
+        pa.array([b"\x02\x04n1"] * 5 + [b'{"id": 1}', b'{"name": "\\ud800"}'], pa.binary()),
+        pa.array(headers, pa.map_(pa.string(), pa.string())),
+    )
+    plain = "the payload is not JSON (Expecting value: line 1 column 1 (char 0))"
+    assert found.reasons[0] == (
+        "the header 'schema-id' names the schema 7, and no schemas are given: give their directory "
+        f"as payload_schemas (option payloadSchemas). Read as JSON: {plain}"
+    )
+    assert found.reasons[1] is not None
+    assert found.reasons[1].startswith("the header 'schema-id' names the schema of 3 characters, ")
+    assert found.reasons[2:5] == [plain] * 3
+    assert found.reasons[5] is None, "JSON is decoded, whatever the header says"
+    assert found.reasons[6] is not None
+    assert found.reasons[6].endswith("JSON: a value cannot be stored (UnicodeEncodeError)")
+
+
 def test_a_schema_for_messages_without_the_header_and_a_header_of_another_name() -> None:
     def registry(schema_id: str) -> Any:
         return {"7": AvroSchema(AVRO), "8": ProtobufSchema(descriptor_set())}.get(schema_id)
@@ -392,6 +432,116 @@ def test_options_of_decoding_are_checked(schemas: Path, tmp_path: Path) -> None:
         PayloadOptions(registry=lambda _: "text", schema_id="7").check()  # type: ignore[arg-type, return-value]
 
 
+# -- hostile Avro and Protobuf ---------------------------------------------------------------------
+
+LINKED = """{"type": "record", "name": "shop.Node", "fields": [
+    {"name": "id", "type": "long"}, {"name": "next", "type": ["null", "Node"]}]}"""
+TREE = """{"type": "record", "name": "Tree", "fields": [
+    {"name": "id", "type": "long"},
+    {"name": "children", "type": {"type": "array", "items": "Tree"}},
+    {"name": "by_name", "type": {"type": "map", "values": "Tree"}}]}"""
+ENDLESS = """{"type": "record", "name": "Self", "fields": [{"name": "id", "type": "Self"}]}"""
+EMPTY_ITEMS = """{"type": "record", "name": "A", "fields": [
+    {"name": "id", "type": {"type": "array", "items": %s}}]}"""
+EMPTY_RECORD = '{"type": "record", "name": "E", "fields": [{"name": "x", "type": "null"}]}'
+NO_BYTES = '{"type": "fixed", "name": "F", "size": 0}'
+ANYTHING = struct(id=StringType())
+
+
+def varint(number: int) -> bytes:
+    """A long of Avro."""
+    rest, out = number << 1 ^ number >> 63, bytearray()
+    while rest > 127:
+        out.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([*out, rest])
+
+
+def of_avro(definition: str, *payloads: bytes, type_: StructType = ANYTHING) -> list[Any]:
+    def registry(_: str) -> AvroSchema:
+        return AvroSchema(definition)
+
+    return decoded(type_, *payloads, registry=registry, schema_id="1")
+
+
+def linked(levels: int) -> bytes:
+    return (varint(1) + varint(1)) * (levels - 1) + varint(1) + varint(0)
+
+
+def test_avro_of_a_recursive_schema_is_decoded_up_to_a_depth() -> None:
+    found = of_avro(LINKED, linked(1), linked(100), linked(101), linked(20_000))
+    assert [data for data, _ in found] == [{"id": "1"}, {"id": "1"}, None, None]
+    assert [reason for _, reason in found[2:]] == [
+        "the payload is nested too deeply (more than 100 records of Avro)"
+    ] * 2
+    tree = {"id": 1, "children": [{"id": 2, "children": [], "by_name": {}}] * 3, "by_name": {}}
+    tree["by_name"] = {"a": {**tree}, "b": {**tree}}
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(TREE)), tree)
+    deep = (varint(1) + varint(1)) * 5000
+    ((data, _), (_, reason)) = of_avro(TREE, out.getvalue(), deep, type_=struct(id=LongType()))
+    assert data == {"id": 1} and reason is not None and "nested too deeply" in reason
+
+
+def test_an_avro_record_that_contains_itself_has_no_end_and_is_bad() -> None:
+    ((_, reason),) = of_avro(ENDLESS, b"")
+    assert reason is not None and "nested too deeply" in reason
+
+
+@pytest.mark.parametrize("items", ['"null"', EMPTY_RECORD, NO_BYTES])
+@pytest.mark.parametrize("count", [2**40, -(2**40), -(2**63), 10_001])
+def test_avro_arrays_of_items_without_bytes_are_limited(items: str, count: int) -> None:
+    block = varint(count) + (varint(0) if count < 0 else b"")
+    payloads = (varint(3) + varint(0), block + varint(0))
+    found = of_avro(EMPTY_ITEMS % items, *payloads, type_=struct(other=LongType()))
+    assert found[0] == ({"other": None}, None)
+    assert found[1][1] == (
+        "the payload has too many items (more than 10000 items of Avro that have no bytes)"
+    )
+
+
+@pytest.mark.parametrize("definition", [LINKED, TREE, EMPTY_ITEMS % '"null"'])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        *(b"", b"\x02", b"\x02\x08", b"\x02\x01", b"\x80" * 11, b"\xff" * 9 + b"\x7f"),
+        *(b"\x02\x02\x02", varint(1) + varint(2**62), varint(1) + varint(-(2**63))),
+    ],
+)
+def test_wrong_avro_of_such_schemas_is_bad(definition: str, payload: bytes) -> None:
+    ((data, reason),) = of_avro(definition, payload)
+    assert data is None and reason is not None and reason.startswith("the payload ")
+
+
+def test_a_protobuf_message_that_is_nested_too_deeply_is_bad() -> None:
+    fields = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="n.proto", syntax="proto3")
+    node = file.message_type.add(name="Node")
+    node.field.add(name="id", number=1, type=fields.TYPE_INT64, label=fields.LABEL_OPTIONAL)
+    node.field.add(
+        name="next",
+        number=2,
+        type=fields.TYPE_MESSAGE,
+        type_name=".Node",
+        label=fields.LABEL_OPTIONAL,
+    )
+    schema = ProtobufSchema(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+
+    def nested(levels: int) -> bytes:
+        payload = b"\x08\x07"
+        for _ in range(levels):
+            size, head = len(payload), b""
+            while size > 127:
+                head, size = head + bytes([size & 127 | 128]), size >> 7
+            payload = b"\x08\x07\x12" + head + bytes([size]) + payload
+        return payload
+
+    messages = (nested(50), nested(5000))
+    found = decoded(ANYTHING, *messages, registry=lambda _: schema, schema_id="1")
+    assert found[0] == ({"id": "7"}, None)
+    assert found[1] == (None, "the payload is not a Protobuf Node (DecodeError)")
+
+
 # -- the source ------------------------------------------------------------------------------------
 
 
@@ -425,6 +575,18 @@ def test_the_source_decodes_payloads_also_compressed_ones(orders: Path) -> None:
     ]
 
 
+def test_a_read_without_schemas_says_that_a_header_names_one(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "orders") as queue:
+        queue.enqueue(b"\x02\x04n1", headers={"schema-id": "7"})
+        queue.enqueue(b"bad")
+    first, second = rows(
+        tmp_path / "orders", payloadSchema=ORDER.json(), columns="payload_error,data"
+    )
+    assert list(first) == ["payload_error", "data"]
+    assert first["payload_error"].startswith("the header 'schema-id' names the schema 7, and no")
+    assert second["payload_error"].startswith("the payload is not JSON")
+
+
 def test_bad_rows_are_dropped_or_fail_the_read(orders: Path) -> None:
     found = rows(orders, payloadSchema=ORDER.json(), payloadMode="dropmalformed")
     assert [row["seq"] for row in found] == [1, 3] and "payload_error" not in found[0]
@@ -449,7 +611,7 @@ def test_the_table_state_has_typed_payloads_too(orders: Path) -> None:
         ({"payloadSchema": "{not json"}, "cannot be read"),
         ({"payloadSchema": '{"type": "object"}'}, "cannot be read"),
         ({"payloadSchema": '{"type":"struct","fields":[]}'}, "at least one field"),
-        ({"payloadSchema": "id BIGINT>"}, "< and > do not match"),
+        ({"payloadSchema": "id BIGINT>"}, "expected a comma or the end, not '>'"),
         ({"payloadSchema": ORDER.json(), "payloadMode": "LENIENT"}, "must be one of"),
         ({"payloadSchema": ORDER.json(), "table": "events"}, "no payloads"),
         ({"payloadSchema": ORDER.json(), "decompress": "false"}, "decompress is false"),
@@ -470,6 +632,81 @@ def test_wrong_options_are_refused_before_anything_is_read(
         schema = made.schema()
         assert isinstance(schema, StructType)
         made.reader(schema)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "why"),
+    [
+        ("id BIGNT", "the type BIGNT of id is unknown: did you mean BIGINT?"),
+        ("id BIGINT, xs ARRAY<STRNG>", "the type STRNG of xs is unknown: did you mean STRING?"),
+        ("id VOID", "a payload has no type VOID, as id has: use BOOLEAN, "),
+        ("id VARIANT", "a payload has no type VARIANT, as id has: use"),
+        ("id INTERVAL DAY", "a payload has no type INTERVAL, as id has: use"),
+        ("x", "the field x has no type"),
+        ("x:", "the field x has no type"),
+        ("d DECIMAL(39,2)", "DECIMAL(39,2) of d: the precision is 1 to 38, the scale 0 to the pre"),
+        ("d DECIMAL(2,3)", "DECIMAL(2,3) of d: the precision"),
+        ("d DECIMAL(-1)", "expected a number, not '-'"),
+        ("id BIGINT(3)", "BIGINT of id has no length"),
+        ("id BIGINT>, other STRUCT<x: INT", "expected a comma or the end, not '>'"),
+        ("id BIGINT)", "expected a comma or the end, not ')'"),
+        ("xs ARRAY<INT", "expected '>', not the end"),
+        ("xs ARRAY<INT, INT>", "expected '>', not ','"),
+        ("xs ARRAY", "expected '<', not the end"),
+        ("m MAP<STRING>", "expected ',', not '>'"),
+        ("s STRUCT<a INT", "expected '>', not the end"),
+        ("s STRUCT<a INT>>", "expected a comma or the end, not '>'"),
+        ("id BIGINT,", "expected the name of a field, not the end"),
+        (", id BIGINT", "expected the name of a field, not ','"),
+        ("id BIGINT NOT", "expected 'NULL', not the end"),
+        ("id BIGINT -- comment", "expected a comma or the end, not '-'"),
+        ("id BIGINT /*", "expected a comma or the end, not '/'"),
+        ("id BIGINT COMMENT", "expected a text in quotes, not the end"),
+        ("id BIGINT COMMENT 'open", 'expected a text in quotes, not "\'"'),
+        ("`id BIGINT", "expected the name of a field, not '`'"),
+        ("STRUCT<id: BIGINT>", "the field STRUCT has no type"),
+        ("xs " + "ARRAY<" * 5000 + "INT" + ">" * 5000, "it is nested too deeply"),
+    ],
+)
+def test_wrong_ddl_is_refused_with_what_is_wrong(orders: Path, ddl: str, why: str) -> None:
+    for refused in (lambda: source(orders, payloadSchema=ddl).schema(), lambda: check_ddl(ddl)):
+        with pytest.raises(InvalidInput) as error:
+            refused()
+        said = str(error.value)
+        assert said.startswith("the schema of payloads, ") and why in said
+        assert said.endswith(
+            "write it as 'id BIGINT, name STRING', or as StructType.json() gives it"
+        )
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "id: bigint, name: string",
+        "id BIGINT NOT NULL COMMENT 'it''s', n STRING COMMENT \"a > b, \\\" c\" , `a ``b>` INT",
+        "a TINYINT, b BYTE, c SMALLINT, d SHORT, e INT, f INTEGER, g LONG, h FLOAT, i REAL",
+        "a DECIMAL, b DEC(10), c NUMERIC ( 38 , 38 ), d DATE, e TIMESTAMP, f TIMESTAMP_NTZ",
+        "a TIMESTAMP_LTZ, b BOOLEAN, c BINARY, d VARCHAR(10), e CHAR(3), f DOUBLE",
+        "f STRING COLLATE UTF8_LCASE, g STRING COLLATE system.builtin.UNICODE",
+        "s STRUCT<a: INT NOT NULL COMMENT 'x', b MAP<STRING, ARRAY<STRUCT<c:INT>>>>, e STRUCT<>",
+        " \n größe INT,\ttype STRING , 1st INT, array ARRAY<INT>",
+    ],
+)
+def test_right_ddl_is_accepted(ddl: str) -> None:
+    check_ddl(ddl)
+
+
+def test_read_refuses_a_wrong_schema_before_it_asks_spark(orders: Path) -> None:
+    class Session:
+        """Any use of it fails."""
+
+    for wrong in ("id BIGNT", "id BIGINT>, other STRUCT<x: INT", '{"type": "object"}'):
+        with pytest.raises(InvalidInput, match="the schema of payloads, .*cannot be read"):
+            read(Session(), orders, payload_schema=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="has no void"):
+        read(Session(), orders, payload_schema=struct(x=NullType()))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="must be a StructType"):
+        read(Session(), orders, payload_schema=7)  # type: ignore[arg-type]
 
 
 def test_ddl_is_left_to_spark(orders: Path) -> None:

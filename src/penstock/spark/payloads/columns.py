@@ -72,14 +72,17 @@ class PayloadOptions:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The columns of messages from which payloads are decoded."""
-        return ("payload",) if self.registry is None else ("payload", "headers")
+        """The columns of messages from which payloads are decoded.
+
+        Without schemas, the headers are for the reasons of bad payloads.
+        """
+        return ("payload", "headers")
 
 
 def mode_of(text: str) -> Mode:
     """Return a mode, which may be written in small letters."""
     for mode in MODES:
-        if mode == text.upper():
+        if isinstance(text, str) and mode == text.upper():
             return mode
     raise InvalidInput(f"the mode is {text!r}; it must be one of {', '.join(MODES)}")
 
@@ -115,11 +118,16 @@ class PayloadDecoder:
         self._decoders: dict[str, Decode] = {}
 
     def decode(self, payloads: pa.Array, headers: pa.Array | None) -> Decoded:
-        """Return the payloads as values of the schema; null, with a reason, for a bad one."""
+        """Return the payloads as values of the schema; null, with a reason, for a bad one.
+
+        `headers` may be None if there are no schemas.
+        """
         values: list[Any] = []
         reasons: list[str | None] = []
         unknown: set[str] = set()  # ids; asked for again with the next batch
-        rows = [None] * len(payloads) if headers is None else headers.to_pylist()
+        rows: list[Any] = [None] * len(payloads)
+        if self._options.registry is not None and headers is not None:
+            rows = headers.to_pylist()
         for payload, pairs in zip(payloads.to_pylist(), rows, strict=True):
             try:
                 values.append(self._value(payload, pairs, unknown))
@@ -130,7 +138,24 @@ class PayloadDecoder:
             except RecursionError:
                 values.append(None)
                 reasons.append("the payload is nested too deeply")
-        return Decoded(self._array(values, reasons), reasons)
+        data = self._array(values, reasons)
+        if self._options.registry is None and headers is not None:
+            self._name_schemas(headers, reasons)
+        return Decoded(data, reasons)
+
+    def _name_schemas(self, headers: pa.Array, reasons: list[str | None]) -> None:
+        """Add to the reasons that a header names a schema, and that no schemas are given."""
+        header = self._options.header
+        for row, reason in enumerate(reasons):
+            if reason is None:
+                continue
+            schema_id = dict(headers[row].as_py() or ()).get(header)
+            if schema_id:
+                reasons[row] = (
+                    f"the header {header!r} names the schema {_shown(schema_id)}, and no schemas "
+                    f"are given: give their directory as payload_schemas (option payloadSchemas). "
+                    f"Read as JSON: {reason}"
+                )[:MAX_REASON]
 
     def _value(self, payload: Any, pairs: Any, unknown: set[str]) -> Any:
         if payload is None:
@@ -149,12 +174,13 @@ class PayloadDecoder:
         found = self._decoders.get(schema_id)
         if found is not None:
             return found
-        shown = schema_id if is_id(schema_id) else f"of {len(schema_id)} characters"
         registry = self._options.registry
         schema = None if schema_id in unknown or registry is None else registry(schema_id)
         if schema is None:
             unknown.add(schema_id)
-            raise BadPayload(f"there is no schema with the id {shown} (header {header!r})")
+            raise BadPayload(
+                f"there is no schema with the id {_shown(schema_id)} (header {header!r})"
+            )
         if len(self._decoders) >= _MAX_DECODERS:
             self._decoders.clear()
         found = self._decoders[schema_id] = decoder_of(schema)
@@ -172,6 +198,10 @@ class PayloadDecoder:
                 values[row] = None
                 reasons[row] = f"a value cannot be stored ({type(error).__name__})"
         return pa.array(values, self._type)
+
+
+def _shown(schema_id: str) -> str:
+    return schema_id if is_id(schema_id) else f"of {len(schema_id)} characters"
 
 
 # -- batches ---------------------------------------------------------------------------------------
@@ -200,8 +230,7 @@ class PayloadColumns:
 
     def _with_payloads(self, batch: pa.RecordBatch, decoder: PayloadDecoder) -> pa.RecordBatch:
         columns: Mapping[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
-        headers = None if self.options.registry is None else columns["headers"]
-        found = decoder.decode(columns["payload"], headers)
+        found = decoder.decode(columns["payload"], columns["headers"])
         if self.options.mode == "FAILFAST":
             fail_on_the_first(found, columns["seq"])
         made = {

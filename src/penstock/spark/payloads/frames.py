@@ -25,6 +25,7 @@ from penstock.spark.payloads.columns import (
     fail_on_the_first,
     mode_of,
 )
+from penstock.spark.payloads.ddl import bad_schema, check_ddl
 from penstock.spark.payloads.schemas import Registry, SchemaDirectory
 from penstock.spark.payloads.values import arrow_type, check_payload_type
 from penstock.spark.versions import HAS_ARROW_UDFS, VERSION, ArrowUDFType, arrow_udf
@@ -46,12 +47,29 @@ def payload_schema(schema: str | StructType) -> StructType:
     """
     if isinstance(schema, StructType):
         return check_payload_type(schema)
-    if schema.lstrip().startswith("{"):
+    if not isinstance(schema, str):
+        raise InvalidInput(
+            f"the schema of payloads is {schema!r}; it must be a StructType, its JSON, or DDL such "
+            f"as 'id BIGINT, name STRING'"
+        )
+    if _is_json(schema):
         return check_payload_type(schema_of_json(schema))
     try:
         return check_payload_type(StructType.fromDDL(schema))
     except PySparkException as error:
-        raise InvalidInput(_bad_schema(schema, str(error).strip().partition("\n")[0])) from None
+        raise bad_schema(schema, str(error).strip().partition("\n")[0]) from None
+
+
+def payload_schema_text(schema: str | StructType) -> str:
+    """Return a schema as JSON or DDL, for an option; checked as far as that needs no session."""
+    if isinstance(schema, str) and not _is_json(schema):
+        check_ddl(schema)
+        return schema
+    return payload_schema(schema).json()
+
+
+def _is_json(schema: str) -> bool:
+    return schema.lstrip().startswith("{")
 
 
 def schema_of_json(text: str) -> StructType:
@@ -59,14 +77,7 @@ def schema_of_json(text: str) -> StructType:
     try:
         return StructType.fromJson(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError, PySparkException) as error:
-        raise InvalidInput(_bad_schema(text, f"{type(error).__name__}: {error}")) from None
-
-
-def _bad_schema(text: str, why: str) -> str:
-    return (
-        f"the schema of payloads, {text[:200]!r}, cannot be read ({why}): write it as "
-        f"'id BIGINT, name STRING', or as StructType.json() gives it"
-    )
+        raise bad_schema(text, f"{type(error).__name__}: {error}") from None
 
 
 def decode_payloads(
@@ -84,7 +95,7 @@ def decode_payloads(
         frame: A batch or a stream with a column `payload`, binary or string.
         schema: Of the column `data`: a StructType, its JSON, or DDL such as "id BIGINT".
         schemas: Avro and Protobuf schemas: a directory, or a function from id to schema. The
-            frame then needs the column `headers`. Without it, all payloads are JSON.
+            frame then needs the column `headers`. Without schemas, all payloads are JSON.
         schema_header: Header with the id of a payload's schema. Payloads without it are JSON.
         schema_id: Schema of payloads without that header.
         mode: PERMISSIVE: a bad payload is null, with the reason in `payload_error`.
@@ -109,7 +120,7 @@ def decode_payloads(
     def decode(columns: Iterator[Any]) -> Iterator[pa.Array]:
         decoder = PayloadDecoder(type_, options)
         for payloads, headers in columns:
-            found = decoder.decode(payloads, None if options.registry is None else headers)
+            found = decoder.decode(payloads, headers)
             if options.mode == "FAILFAST":
                 fail_on_the_first(found)
             reasons = pa.array(found.reasons, pa.string())
@@ -123,7 +134,8 @@ def decode_payloads(
         udf = make(decode, made, ArrowUDFType.SCALAR_ITER)
     # Otherwise a filter on the result decodes twice.
     udf = udf.asNondeterministic()
-    headers = f.lit(None).cast("map<string,string>") if registry is None else f.col("headers")
+    # Without schemas, headers are only for the reasons of bad payloads.
+    headers = f.col("headers") if _has_headers(frame) else f.lit(None).cast("map<string,string>")
     result = frame.withColumn(_MADE, udf(f.col("payload"), headers))
     added = {DATA: f.col(f"{_MADE}.{DATA}"), ERROR: f.col(f"{_MADE}.{ERROR}")}
     result = result.withColumns(added).drop(_MADE)
@@ -142,13 +154,20 @@ def _check_columns(frame: DataFrame, options: PayloadOptions) -> None:
             f"decoding needs a column 'payload', binary or string; the frame has "
             f"{', '.join(types) or 'no column'}"
         )
-    if options.registry is not None:
-        headers = types.get("headers")
-        if not isinstance(headers, MapType) or not isinstance(headers.valueType, StringType):
-            raise InvalidInput(
-                "schemas are found by a header: the frame needs the column 'headers', "
-                "map<string,string> (option includeHeaders of the source)"
-            )
+    if options.registry is not None and not _has_headers(frame):
+        raise InvalidInput(
+            "schemas are found by a header: the frame needs the column 'headers', "
+            "map<string,string> (option includeHeaders of the source)"
+        )
+
+
+def _has_headers(frame: DataFrame) -> bool:
+    type_ = next((one.dataType for one in frame.schema.fields if one.name == "headers"), None)
+    return (
+        isinstance(type_, MapType)
+        and isinstance(type_.keyType, StringType)
+        and isinstance(type_.valueType, StringType)
+    )
 
 
 # -- bad records -----------------------------------------------------------------------------------

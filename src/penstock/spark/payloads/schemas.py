@@ -22,6 +22,7 @@ from typing import Any
 
 from penstock.checking import check_local
 from penstock.errors import InvalidInput, PenstockError
+from penstock.spark.payloads.avro_limits import avro_check
 from penstock.spark.payloads.values import BadPayload
 
 MAX_SCHEMA_BYTES = 4 << 20
@@ -204,8 +205,11 @@ def _avro_decoder(definition: str) -> Decode:
         fastavro.schema.SchemaParseException,
     ) as error:
         raise InvalidInput(f"it is not an Avro schema: {error}") from None
+    check = avro_check(parsed)
 
     def decode(payload: bytes) -> Any:
+        if check is not None:
+            check(payload)
         data = BytesIO(payload)
         try:
             found = fastavro.schemaless_reader(data, parsed, None)

@@ -13,6 +13,7 @@ from penstock.arrow.tables import COLUMNS, schema_of
 from penstock.errors import InvalidInput
 from penstock.spark.options import ReadOptions
 from penstock.spark.payloads.columns import DATA, ERROR, PayloadColumns, PayloadOptions
+from penstock.spark.payloads.ddl import check_ddl
 from penstock.spark.payloads.frames import schema_of_json
 from penstock.spark.payloads.values import arrow_type, check_payload_type
 from penstock.spark.tables import arrow_schema, check_schema, spark_schema
@@ -42,11 +43,7 @@ def table_schema(options: ReadOptions, queues: Sequence[QueueLocation]) -> Struc
         fields = {one.name: one for one in plain.fields}
         fields |= {DATA: StructField(DATA, data), ERROR: StructField(ERROR, StringType())}
         return StructType([fields[name] for name in wanted])
-    if not options.payload_schema.count("<") == options.payload_schema.count(">"):
-        raise InvalidInput(
-            f"payloadSchema is {options.payload_schema[:200]!r}, in which < and > do not match: "
-            f"write it as 'id BIGINT, tags ARRAY<STRING>'"
-        )
+    check_ddl(options.payload_schema)
     texts = {one.name: _ddl(one) for one in plain.fields}
     texts |= {DATA: f"`{DATA}` STRUCT<{options.payload_schema}>", ERROR: f"`{ERROR}` STRING"}
     return ", ".join(texts[name] for name in wanted)

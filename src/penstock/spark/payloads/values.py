@@ -6,6 +6,7 @@ fields are ignored, and a string may be given any JSON value, as its text.
 """
 
 import json
+import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
@@ -57,6 +58,7 @@ _OTHERS: dict[type[DataType], pa.DataType] = {
 }
 _MOST_FLOAT32 = 3.4028235677973366e38  # what still rounds to a number
 _FLOAT_NAMES = frozenset(["NaN", "Infinity", "-Infinity"])
+_WHOLE_KEY = re.compile("0|-?[1-9][0-9]{0,99}")
 _MAX_PATH = 200  # characters
 _DECIMALS = Context(prec=80)
 
@@ -397,10 +399,10 @@ def _map(type_: MapType) -> Converter:
         made: dict[Any, Any] = {}
         for key, one in value.items():
             if key_kind in _INTEGERS and isinstance(key, str):  # as JSON has them
-                try:
-                    key = int(key)
-                except ValueError:
-                    raise BadPayload("a key is not a whole number") from None
+                # int() takes other forms as well, such as "1_0" and "01": keys would merge.
+                if _WHOLE_KEY.fullmatch(key) is None:
+                    raise BadPayload("a key is not a whole number such as 7 or -7")
+                key = int(key)
             try:
                 made[convert_key(key)] = _item(one, convert, may_be_null)
             except BadPayload as bad:
