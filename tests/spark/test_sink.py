@@ -13,6 +13,7 @@ from penstock.errors import InvalidInput, LedgerLocked, TooLarge, Unreachable
 from penstock.ledger import adoption
 from penstock.ledger.files import OsFiles
 from penstock.ledger.json_files import Transactions
+from penstock.queue.settings import YEARS_S
 from penstock.spark.options import WriteOptions
 from penstock.spark.sink import BatchWriter, StagedRows
 from penstock.spark.sink_rows import check_sink_schema
@@ -266,18 +267,55 @@ def test_values_that_a_queue_refuses_are_refused(tmp_path: Path) -> None:
         made.write(iter([pa.record_batch({"payload": [b"x"], "key": keys})]))
 
 
+BAD_TIMES = [datetime(year, 1, 1, tzinfo=UTC) for year in (1, 1969, 2261, 2262, 9999)]
+
+
 @pytest.mark.parametrize("column", ["deliver_at", "expires_at"])
-@pytest.mark.parametrize(
-    "time", [datetime(1969, 12, 31, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)]
-)
-def test_times_that_a_queue_cannot_store_are_refused(
+@pytest.mark.parametrize("time", BAD_TIMES)
+def test_times_that_publishing_refuses_are_refused(
     tmp_path: Path, column: str, time: datetime
 ) -> None:
     made = writer(tmp_path)
     times = pa.array([None, time], pa.timestamp("us", tz="UTC"))
-    with pytest.raises(InvalidInput, match=f"{column} .* is not between 1970 and 2262"):
+    said = f"a row's {column} is {time.year:04}-01-01T00:00:00.*; it must be from 1970-01-01T00:00"
+    with pytest.raises(InvalidInput, match=said):
         made.write(iter([pa.record_batch({"payload": [b"x", b"y"], column: times})]))
     assert staging(tmp_path) == []
+
+
+@pytest.mark.parametrize("column", ["deliver_at", "expires_at"])
+def test_times_that_no_calendar_has_are_refused(tmp_path: Path, column: str) -> None:
+    made = writer(tmp_path)
+    for micros in (-(2**63), 2**63 - 1):
+        times = pa.array([micros], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        with pytest.raises(
+            InvalidInput, match=f"a row's {column} is {micros * 1000} ns since 1970"
+        ):
+            made.write(iter([pa.record_batch({"payload": [b"x"], column: times})]))
+
+
+@pytest.mark.parametrize("column", ["deliver_at_ns", "expires_at_ns"])
+@pytest.mark.parametrize("time_ns", [-1, 9183110400 * 10**9, 2**63 - 1])
+def test_exact_times_that_publishing_refuses_are_refused(
+    tmp_path: Path, column: str, time_ns: int
+) -> None:
+    made = writer(tmp_path)
+    batch = pa.record_batch({"payload": [b"x"], column: pa.array([time_ns], pa.int64())})
+    with pytest.raises(InvalidInput, match=f"a row's {column} is {time_ns}; it must be from 0 to"):
+        made.write(iter([batch]))
+
+
+def test_the_latest_times_that_publishing_takes_are_taken(tmp_path: Path) -> None:
+    with penstock.open(str(tmp_path / "first")) as queue:
+        queue.enqueue(b"x", delay=YEARS_S, ttl=YEARS_S)
+    (found,) = rows(tmp_path / "first", columns="deliver_at_ns,expires_at_ns")
+    made = writer(tmp_path / "copy")
+    of_both = {name: pa.array([at], pa.int64()) for name, at in found.items()}
+    staged = made.write(iter([pa.record_batch({"payload": [b"x"], **of_both})]))
+    made.commit([staged])
+    assert rows(tmp_path / "copy", columns="deliver_at_ns,expires_at_ns") == [found]
+    only = pa.record_batch({"payload": [b"x"], "expires_at_ns": of_both["expires_at_ns"]})
+    writer(tmp_path / "redriven").write(iter([only]))
 
 
 def test_a_message_that_expired_in_1970_has_expired(tmp_path: Path) -> None:
@@ -320,6 +358,18 @@ def test_the_queue_is_found_or_made(tmp_path: Path) -> None:
         writer(data, queue="lab/orders")
     with pytest.raises(InvalidInput, match="is not a queue"):
         writer(data)
+
+
+@pytest.mark.parametrize("name", ["other/orders", "Shop/orders", "../../../orders", "/orders"])
+def test_nothing_is_written_to_a_queue_with_another_name(tmp_path: Path, name: str) -> None:
+    orders = tmp_path / "data" / "shop" / "orders"
+    penstock.open(orders).close()
+    with pytest.raises(InvalidInput, match=f"{name!r}: the queue at .* is shop/orders"):
+        writer(orders, queue=name)
+    for right in ("orders", "shop/orders"):
+        made = writer(orders, queue=right)
+        made.commit([task(made, [right.encode()])])
+    assert payloads(orders) == [b"orders", b"shop/orders"]
 
 
 def test_the_settings_of_the_queue_hold_for_the_sink(tmp_path: Path) -> None:
@@ -371,11 +421,18 @@ def test_a_frame_of_kafka_is_written_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("headers", "said"),
     [
-        ([{"key": "a", "value": b"\xff"}], "not valid UTF-8"),
+        (
+            [{"key": "good", "value": b"1"}, {"key": "trace-bin", "value": b"\xff"}],
+            "the value of the header 'trace-bin' is not valid UTF-8 .byte 0.: ",
+        ),
         ([{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}], "'a' twice"),
         ([{"key": "a", "value": None}], "'a' is null"),
-        ([{"key": None, "value": b"1"}], "empty"),
-        ([None], "null"),
+        ([{"key": "", "value": b"1"}], "header name '' is empty"),
+        ([{"key": None, "value": b"1"}], "the key of a header is null: give it a name"),
+        ([{"key": None, "value": b"\xff"}], "the key of a header is null: give it a name"),
+        ([{"key": None, "value": None}], "the key of a header is null: give it a name"),
+        ([None], "an element of the array headers is null: leave it out"),
+        ([None, {"key": "a", "value": b"\xff"}], "an element of the array headers is null"),
     ],
 )
 def test_headers_of_kafka_that_cannot_be_kept_are_refused(

@@ -195,3 +195,17 @@ def test_keys_need_the_verb(door: Door) -> None:
     with door.server.client(headers={"x-api-key": reader}) as http:
         found = http.get("/api/v1/namespaces/shop/queues/orders").json()
     assert found["stats"]["ready"] == 1
+
+
+def test_a_directory_of_a_queue_names_the_queue_at_the_broker(tmp_path: Path) -> None:
+    """`orders` is the name of the directory shop/orders here, not a queue of another namespace."""
+    with RunningServer(tmp_path / "data") as server:
+        with penstock.open(f"{server.url}/{QUEUE}") as queue:
+            queue.enqueue(b"first")
+        door = Door(server, "path and url")
+        for name in ("orders", QUEUE):
+            made = door.writer(path=server.data / "shop" / "orders", queue=name)
+            made.commit([task(made, name.encode())])
+        with pytest.raises(InvalidInput, match="is shop/orders"):
+            door.writer(path=server.data / "shop" / "orders", queue="default/orders")
+        assert door.payloads() == [b"first", b"orders", b"shop/orders"]

@@ -7,6 +7,7 @@ whole, which takes a third less time than checking each message.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
@@ -42,8 +43,9 @@ from penstock.queue.drafting import (
     MAX_KEY_BYTES,
     MAX_TENANT_BYTES,
 )
-from penstock.queue.settings import MOST_ATTEMPTS
+from penstock.queue.settings import MOST_ATTEMPTS, YEARS_S
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 # The columns of the sink: accepted types, and their names for the error message.
 SINK_COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
@@ -83,8 +85,10 @@ _MAX_BYTES = {
 _NUMBERS = {
     "priority": (0, MAX_PRIORITY),
     "max_attempts": (1, MOST_ATTEMPTS),
-    **dict.fromkeys(EXACT_TIMES, (0, MAX_TIMESTAMP_NS)),
 }
+# Seconds from now to the latest time that publishing gives a message: a delay, and a time to live
+# that begins after it. Copies of messages, and redrives without the delay, are within them.
+_LATEST_S = {"deliver_at": YEARS_S, "expires_at": 2 * YEARS_S}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +177,8 @@ class RowsToMessages:
         self, batch: pa.RecordBatch, payloads: Sequence[bytes], now_ns: int
     ) -> Iterator[Draft]:
         settings = self._settings
-        rows = zip(payloads, *(_values(batch, name) for name in _OPTIONS), strict=True)
+        options = (_values(batch, name, now_ns) for name in _OPTIONS)
+        rows = zip(payloads, *options, strict=True)
         for payload, priority, key, headers, deliver_ns, expires_ns, *others in rows:
             if expires_ns is not None:
                 expires_ns = expires_ns or 1  # 0 means never
@@ -205,10 +210,10 @@ def _check_bytes(name: str, column: pa.Array, max_bytes: int, setting: str = "")
         )
 
 
-def _values(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
+def _values(batch: pa.RecordBatch, name: str, now_ns: int) -> Sequence[Any]:
     """Return the values of a column, checked as a whole; times in nanoseconds."""
-    if f"{name}_ns" in batch.schema.names:
-        name = f"{name}_ns"
+    if name in _LATEST_S:
+        return _times(batch, name, now_ns)
     if name not in batch.schema.names:
         return [None] * batch.num_rows
     column = batch.column(name)
@@ -220,16 +225,51 @@ def _values(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
             raise InvalidInput(f"a row's {name} is not valid UTF-8") from None
     elif name in _NUMBERS:
         low, high = _NUMBERS[name]
-        found = pc.min_max(column).as_py()
-        if found["min"] is not None and not low <= found["min"] <= found["max"] <= high:
-            bad = found["min"] if found["min"] < low else found["max"]
+        bad = _out_of_range(column, low, high)
+        if bad is not None:
             raise InvalidInput(f"a row's {name} is {bad}; it must be from {low} to {high}")
     elif pa.types.is_list(column.type):
         return _header_pairs(column)
-    elif pa.types.is_timestamp(column.type):
-        micros = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-        return [None if at is None else at * 1000 for at in micros.to_pylist()]
     return list(column.to_pylist())
+
+
+def _out_of_range(column: pa.Array, low: int, high: int) -> int | None:
+    found: dict[str, int | None] = pc.min_max(column).as_py()
+    least, most = found["min"], found["max"]
+    if least is None or most is None or low <= least <= most <= high:
+        return None
+    return least if least < low else most
+
+
+def _times(batch: pa.RecordBatch, name: str, now_ns: int) -> Sequence[int | None]:
+    """Return the times of a column, or of its exact form, in nanoseconds. Limits: of publishing."""
+    latest_ns = min(now_ns + round(_LATEST_S[name] * NS), MAX_TIMESTAMP_NS)
+    exact = f"{name}_ns"
+    if exact in batch.schema.names:
+        column = batch.column(exact)
+        bad = _out_of_range(column, 0, latest_ns)
+        if bad is not None:
+            raise InvalidInput(
+                f"a row's {exact} is {bad}; it must be from 0 to {latest_ns} ({_shown(latest_ns)})"
+            )
+        return list(column.to_pylist())
+    if name not in batch.schema.names:
+        return [None] * batch.num_rows
+    micros = batch.column(name).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    bad = _out_of_range(micros, 0, latest_ns // 1000)
+    if bad is not None:
+        raise InvalidInput(
+            f"a row's {name} is {_shown(bad * 1000)}; it must be from {_shown(0)} to "
+            f"{_shown(latest_ns)}"
+        )
+    return [None if at is None else at * 1000 for at in micros.to_pylist()]
+
+
+def _shown(time_ns: int) -> str:
+    try:
+        return (_EPOCH + timedelta(microseconds=time_ns // 1000)).isoformat()
+    except OverflowError:  # beyond the years 1 to 9999
+        return f"{time_ns} ns since 1970"
 
 
 def _header_pairs(column: pa.ListArray) -> Sequence[Any]:
@@ -238,11 +278,25 @@ def _header_pairs(column: pa.ListArray) -> Sequence[Any]:
     try:
         rows = column.cast(text).to_pylist()
     except pa.ArrowInvalid:
-        raise InvalidInput("the value of a row's header is not valid UTF-8") from None
-    return [
-        row and [(pair["key"] or "", pair["value"]) if pair else ("", None) for pair in row]
-        for row in rows
-    ]
+        rows = column.to_pylist()  # with the value that is not UTF-8
+    return [row and [_header_pair(pair) for pair in row] for row in rows]
+
+
+def _header_pair(pair: Mapping[str, Any] | None) -> tuple[str, str | None]:
+    if pair is None:
+        raise InvalidInput("an element of the array headers is null: leave it out")
+    name, value = pair["key"], pair["value"]
+    if name is None:
+        raise InvalidInput("the key of a header is null: give it a name, or leave it out")
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidInput(
+                f"the value of the header {name!r} is not valid UTF-8 (byte {error.start}): leave "
+                f"it out, or encode it, such as with base64"
+            ) from None
+    return name, value
 
 
 def _payloads(column: pa.BinaryArray) -> Payloads:

@@ -140,8 +140,7 @@ def open_target(options: WriteOptions) -> Target:
     queue = QueueLocation(None, path.rstrip("/").rpartition("/")[2], path, api_key=key)
     owner = queue
     if options.url is not None:
-        name = QueueName.parse(options.queue) if options.queue else queue_of_directory(path)
-        owner = queue_at_broker(options.url, name, key)
+        owner = queue_at_broker(options.url, queue_of_directory(path), key)
     if not Folder(OsFiles(), path).has(MANIFEST_NAME):
         wait_for_lock(lambda: _create(owner))
     data = Folder(OsFiles(), path).read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
