@@ -130,6 +130,23 @@ def without_password(location: str) -> str:
     return _PASSWORD.sub("", location) if is_database_url(location) else location
 
 
+def check_not_empty(name: str, location: str) -> str:
+    """Return a location that is not empty.
+
+    An empty one is often the value of a variable that is not set. The operating system would take
+    it for the current directory.
+
+    >>> check_not_empty("archive", ".")
+    '.'
+    """
+    if not location.strip():
+        raise InvalidInput(
+            f"{name} is {location!r}, which is empty: give a directory or a URL; write . for the "
+            f"current directory"
+        )
+    return location
+
+
 def check_local(path: str, wanted: str = "give a path of this machine, such as ./orders") -> str:
     """Return a path of this machine's file system. Refuse `memory:` and URLs, also mistyped ones.
 

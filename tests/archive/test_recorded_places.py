@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.archive import open_archive
 from penstock.archive.places import place_of, place_to_read
+from penstock.errors import InvalidInput
 
 
 def test_a_directory_is_noted_by_its_absolute_path(
@@ -66,3 +68,12 @@ def test_given_variables_replace_the_environment(monkeypatch: pytest.MonkeyPatch
     assert "hush" not in repr(found)
     named = place_of("s3://bucket/a?access_key=url&secret_key=url", given)
     assert named.options["access_key"] == "url"
+
+
+@pytest.mark.parametrize("location", ["", " ", "\n"])
+def test_an_empty_location_is_not_the_current_directory(location: str) -> None:
+    """Often it is the value of a variable that is not set."""
+    for parse in (place_of, place_to_read, open_archive):
+        with pytest.raises(InvalidInput, match="is empty: .* write . for the current directory"):
+            parse(location)
+    assert place_of(".").root == "."

@@ -38,7 +38,7 @@ def payloads(found: Columns, **limits: int) -> list[list[bytes]]:
     """Return the payloads of each part."""
     limits = {"max_unpacked_bytes": 16 * MB, "max_part_bytes": MB, **limits}
     parts = []
-    for part in unpacked_parts(found, **limits):
+    for part in unpacked_parts(found, queue="shop/orders", **limits):
         offsets = memoryview(part.buffers["payload.offsets"]).cast("B").cast("i")
         data = bytes(part.buffers["payload"])
         ends = offsets[: part.rows + 1]
@@ -130,8 +130,27 @@ def frame(payload: bytes) -> bytes:
 def test_a_payload_that_cannot_be_unpacked_is_reported(bad: Any, said: str) -> None:
     good = Draft(frame(b"good" * 100), compression=ZSTD)
     found = decoded([good, Draft(bad(), compression=ZSTD), good])
-    with pytest.raises(PayloadUnreadable, match=said):
+    with pytest.raises(PayloadUnreadable, match=f"^queue shop/orders, seq 2: .*({said})"):
         payloads(found)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_payload_that_unpacks_to_too_much_is_named_with_what_to_do(
+    tmp_path: Path, verify: bool
+) -> None:
+    settings: dict[str, Any] = {"max_unpacked_bytes": MB, "compression": "gzip"}
+    with penstock.open(tmp_path / "orders", **settings) as queue:
+        queue.enqueue_batch([b"first", b"second", bytes(2 * MB), b"last"])
+    with pytest.raises(PayloadUnreadable) as error:
+        penstock.arrow.read(tmp_path / "orders", columns="payload", verify=verify).read_all()
+    assert str(error.value) == (
+        "queue orders, seq 3: the payload unpacks to more than 1048576 bytes: raise "
+        "max_unpacked_bytes of the queue. To read the other messages, leave the column payload "
+        "out, leave this seq out of the range, or read payloads as stored (on Spark: "
+        "decompress=false)"
+    )
+    found = penstock.arrow.read(tmp_path / "orders", columns="payload", end_seq=3).read_all()
+    assert found["payload"].to_pylist() == [b"first", b"second"]
 
 
 @needs_zstd

@@ -90,6 +90,23 @@ def test_a_range_of_times(hundred: Path) -> None:
     assert seqs(penstock.arrow.read(hundred, since=since.isoformat())) == list(range(11, 101))
 
 
+def test_times_in_text_are_exact_to_the_nanosecond(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with open_small(tmp_path, clock) as queue:
+        clock.advance(0.123456789)
+        queue.enqueue(b"x")
+    (at_ns,) = penstock.arrow.read(tmp_path, columns="timestamp_ns").read_all()["timestamp_ns"]
+    second, fraction = divmod(at_ns.as_py(), NS)
+    assert fraction == 123_456_789
+    whole = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    for at, is_later in ((f"{whole}.123456789", False), (f"{whole},123456790Z", True)):
+        found = seqs(penstock.arrow.read(tmp_path, since=at))
+        before = seqs(penstock.arrow.read(tmp_path, until=at))
+        assert (found, before) == (([], [1]) if is_later else ([1], []))
+        assert [row["seq"] for row in rows(tmp_path, startingTimestamp=at)] == found
+        assert [row["seq"] for row in rows(tmp_path, endingTimestamp=at)] == before
+
+
 def test_only_the_segments_of_the_range_are_opened(hundred: Path) -> None:
     """Damage elsewhere is not even looked at."""
     segments = sorted((hundred / "messages").glob("*.log"))
@@ -174,6 +191,21 @@ def test_damage_is_reported_or_skipped(hundred: Path, caplog: pytest.LogCaptureF
         ({"since": "yesterday"}, "since is 'yesterday'"),
         ({"since": datetime(2026, 1, 1)}, "no time zone"),
         ({"group": "reports"}, "table state only"),
+        ({"first_seq": 20, "end_seq": 10}, "first_seq is 20, which is after end_seq, 10"),
+        ({"since": "2026-01-02", "until": "2026-01-01"}, "since is '2026-01-02', which is later"),
+        ({"since": "2026-01-01T00:00:00.1234567891Z"}, "at most 9 digits"),
+        ({"since": "3000-01-01"}, "since is '3000-01-01', which is after 2262"),
+        ({"until": datetime(3000, 1, 1, tzinfo=UTC)}, "until is .*, which is after 2262"),
+        ({"since": 1_700_000_000}, "since is 1700000000; it must be a datetime"),
+        ({"queue": b"orders"}, "queue is b'orders'; it must be text"),
+        ({"queue": 5}, "queue is 5; it must be text"),
+        ({"queue": ["orders", 5]}, r"queue is \['orders', 5\]; it must be text"),
+        ({"columns": [5]}, r"columns is \[5\]; it must be text"),
+        ({"columns": [b"seq"]}, "it must be text"),
+        ({"verify": "false"}, "verify is 'false'; it must be true or false"),
+        ({"fail_on_data_loss": "no"}, "fail_on_data_loss is 'no'; it must be true or false"),
+        ({"archive": ""}, "archive is '', which is empty"),
+        ({"archive": None}, "archive is None; it must be text"),
     ],
 )
 def test_bad_arguments(hundred: Path, arguments: dict[str, Any], said: str) -> None:

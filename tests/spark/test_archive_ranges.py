@@ -79,12 +79,12 @@ def test_a_file_that_ends_at_the_first_microsecond_of_a_range_is_read(tmp_path: 
     """Nanoseconds since 1970 are more than a float can hold exactly."""
     place = archive_at(str(tmp_path))
     for microsecond in range(1000):
-        moment = after(0) + timedelta(microseconds=microsecond)
+        moment_ns = nanoseconds(after(0) + timedelta(microseconds=microsecond))
         exact_ns = 1_700_000_000_000_000_000 + microsecond * 1000
         file = ArchivedFile("", "", 1, 1, 1, exact_ns, exact_ns, 1, "")
         manifest = ArchiveManifest("q", 1, files=[file])
-        assert ArchivedRange(place, manifest, 1, 9, moment, None).files() == [file]
-        assert ArchivedRange(place, manifest, 1, 9, None, moment).files() == []
+        assert ArchivedRange(place, manifest, 1, 9, moment_ns, None).files() == [file]
+        assert ArchivedRange(place, manifest, 1, 9, None, moment_ns).files() == []
 
 
 def test_a_large_file_has_many_row_groups_with_statistics(

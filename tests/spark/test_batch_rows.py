@@ -207,5 +207,5 @@ def test_a_place_without_queues_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotALedger, match="neither a queue"):
         rows(tmp_path)
     penstock.open(str(tmp_path / "orders")).close()
-    with pytest.raises(InvalidInput, match=r"no queue 'mails'; there are orders"):
+    with pytest.raises(InvalidInput, match=r"no queue 'mails': the queue at .*orders is"):
         rows(tmp_path / "orders", queue="mails")

@@ -6,6 +6,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import penstock
@@ -93,6 +95,11 @@ BAD: list[tuple[list[str], str]] = [
     (["archive", "orders", "a-file"], "is not a directory"),
     (["archive", "orders", "archive", "-q", "shop/other"], "there is no queue"),
     (["archive", "orders", "archive", "--metrics", "s3://b/figures"], "not a directory"),
+    (["archive", "orders", "archive", "--metrics", "/proc/nope/x.json"], "cannot be written"),
+    (["archive", "orders", "archive", "--metrics", ""], "cannot be written"),
+    (["archive", "orders", "archive", "--metrics", "a-file/x.json"], "cannot be written"),
+    (["archive", "orders", "archive", "--master", "nonsense"], "--master is 'nonsense'"),
+    (["archive", "orders", "archive", "--master", ""], "--master is ''"),
     (["restore", "./nope", "back"], "is not an archive"),
     (["restore", "s3://key:secret@bucket/archive", "back"], "credentials before the bucket"),
     (["restore", "archive", "s3://bucket/back"], "is a URL, not a directory"),
@@ -100,7 +107,14 @@ BAD: list[tuple[list[str], str]] = [
     (["restore", "archive", "back", "-q", "other"], "name one queue of the archive"),
     (["restore", "archive", "back", "--first-id", "x"], "is not a message id"),
     (["restore", "archive", "back", "--first-seq", "5", "--end-seq", "4"], "after end_seq"),
+    (["restore", "archive", "back", "--first-seq", "9" * 23], "it must be a whole number"),
+    (["restore", "archive", "back", "--end-seq", "9" * 23], "it must be a whole number"),
+    (["restore", "archive", "back", "--time-header", ""], "time_header is ''"),
+    (["restore", "archive", "back", "--time-header", "a\nb"], "time_header is 'a\\nb'"),
     (["report", "./nope", "page"], "does not exist"),
+    (["report", "orders", "orders/page"], "is inside orders"),
+    (["report", "orders", "page", "--sla", "nan"], "invalid value for '--sla'"),
+    (["report", "orders", "page", "--sla", "inf"], "sla_s is inf"),
     (["report", "orders", "abfss://container/page"], "names no storage account"),
     (["report", "orders", "page", "-g", "nobody"], "there is no group 'nobody'"),
     (["audit", "./nope"], "does not exist"),
@@ -114,12 +128,26 @@ BAD: list[tuple[list[str], str]] = [
     (["retain", "./nope", "--max-age", "1d"], "is not an archive"),
     (["redrive", "./nope"], "does not exist"),
     (["redrive", "orders", "-g", "nobody"], "there is no group 'nobody'"),
+    (["redrive", "orders", "--payload", ""], "transform is ''"),
     (["stream", "./nope", "out", "--checkpoint", "c"], "does not exist"),
     (
         ["stream", "orders", "out", "--checkpoint", "c", "--to", "kafka"],
         "parquet, delta, iceberg, console, queue",
     ),
     (["stream", "orders", "s3://b/q", "--checkpoint", "c", "--to", "queue"], "is a URL, not"),
+    (["stream", "orders", "out", "--checkpoint", "c", "--interval", "inf"], "interval_s is inf"),
+    (
+        ["stream", "orders", "out", "--checkpoint", "c", "--interval", "1e300"],
+        "interval_s is 1e+300",
+    ),
+    (["stream", "orders", "out", "--checkpoint", "c", "--interval", "nan"], "for '--interval'"),
+    (["stream", "orders", "out", "--checkpoint", ""], "checkpoint is ''"),
+    (["stream", "orders", "out", "--checkpoint", "c", "--target-queue", "a/b"], "to is 'parquet'"),
+    (
+        ["from-kafka", "h:1", "t", "q", "--checkpoint", "c", "--interval", "inf"],
+        "interval_s is inf",
+    ),
+    (["to-kafka", "orders", "h:1", "t", "--checkpoint", "c", "--interval", "inf"], "interval_s is"),
 ]
 
 
@@ -146,7 +174,57 @@ def test_bad_input_is_refused_before_spark_starts(
     given = command("spark", *line)
     assert given.code == 2, given
     assert said in given.err
+    assert len(given.err.splitlines()) == 1, given.err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+SPARK_SAYS = {
+    "local[x]": (
+        Py4JError(
+            "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+            ": org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'\n"
+            "\tat org.apache.spark.SparkContext$.createTaskScheduler(SparkContext.scala:3)"
+        ),
+        "local[x]: Could not parse Master URL: 'local[x]'",
+    ),
+    "yarn": (
+        PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}),
+        "yarn: [JAVA_GATEWAY_EXITED] Java gateway process exited",
+    ),
+}
+
+
+@pytest.mark.parametrize("master", SPARK_SAYS)
+def test_a_master_that_spark_refuses_is_one_sentence(
+    master: str, command: CommandLine, orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error, said = SPARK_SAYS[master]
+
+    def started(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("penstock.spark.session", started)
+    given = command("spark", "audit", orders, "--master", master)
+    assert given.code == 2, given
+    assert f"Spark did not start with --master {said}" in given.err
+    assert len(given.err.splitlines()) == 1, given.err
+
+
+def test_figures_of_a_refused_run_are_written(
+    command: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = tmp_path / "figures.json"
+    there: list[bool] = []
+
+    def check(*_: object) -> None:
+        there.append(figures.exists())
+        raise penstock.errors.InvalidInput("no such thing")
+
+    monkeypatch.setattr("penstock.spark.jobs.check_audit", check)
+    given = command("spark", "audit", "orders", "--metrics", figures)
+    assert given.code == 2, given
+    assert there == [False]  # the check for writing leaves no empty file
+    assert json.loads(figures.read_text())["error"] == "no such thing"
 
 
 @pytest.mark.parametrize("place", ["s3://b/q", "file:///tmp/q", "dbfs:/q", "hdfs://h/q", "s3a://b"])

@@ -8,6 +8,13 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from penstock.arrow.locations import Directory
+from penstock.arrow.logs import watcher_of
+from penstock.arrow.planning import Partition, plan_ranges
+from penstock.arrow.ranges import NOTHING_REQUIRED
+from penstock.arrow.reading import read_partition
+from penstock.arrow.selection import Selection
+from penstock.arrow.tables import schema_of
 from penstock.clock import ManualClock
 from penstock.spark import DamagedSegment, DataLoss
 from penstock.spark.stream_reader import StreamReader, split_offsets
@@ -115,6 +122,44 @@ def test_retention_after_planning_is_an_error_too(tmp_path: Path) -> None:
         queue.compact()
         with pytest.raises(DataLoss, match="retention"):
             read(reader, tasks)
+
+
+@pytest.mark.parametrize("ways", [{}, {"startingTimestamp": "2020-01-01"}, {"startingOffsets": 1}])
+@pytest.mark.parametrize("table", ["messages", "state"])
+def test_compaction_after_planning_is_an_error_and_not_a_shorter_table(
+    tmp_path: Path, ways: dict[str, Any], table: str
+) -> None:
+    with open_small(tmp_path) as queue:
+        for _ in range(30):
+            queue.enqueue_batch([b"x" * 50] * 20)
+        queue.sync()
+        options = {"table": table, "columns": "seq", "maxPartitionBytes": 4096, **ways}
+        reader, tasks = planned(tmp_path, **options)
+        lenient = planned(tmp_path, **options, failOnDataLoss="false")
+        queue.ack([job for job in queue.lease(600) if job.seq % 40 != 1])
+        assert queue.compact().segments_rewritten > 0
+        with pytest.raises(DataLoss, match="a new read returns what the queue has now"):
+            read(reader, tasks)
+        left = [row["seq"] for row in rows(tmp_path, columns="seq")]
+        assert 1 < len(left) < 600
+        assert [row["seq"] for row in read(*lenient)] == left
+
+
+def test_a_segment_that_is_removed_while_a_read_is_planned_is_loss(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        for _ in range(30):
+            queue.enqueue_batch([b"x" * 50] * 20)
+        queue.sync()
+        view = watcher_of(Directory(str(tmp_path)).queues()[0], "messages").view()
+        queue.purge()
+        queue.compact()
+    for index in (tmp_path / "messages").glob("*.idx"):
+        index.unlink()
+    selection = Selection(location=str(tmp_path), max_partition_bytes=4096)
+    ranges = plan_ranges(view, 5, view.next_seq, NOTHING_REQUIRED, selection)
+    schema = schema_of("messages", ["seq"], several_queues=False, include_headers=False)
+    with pytest.raises(DataLoss, match="seq 5 to "):
+        list(read_partition(Partition(ranges), schema, selection))
 
 
 # -- compaction that rewrites segments -------------------------------------------------------------

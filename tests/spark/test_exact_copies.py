@@ -16,10 +16,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from penstock.clock import ManualClock
-from penstock.codec.layout import MAX_TIMESTAMP_NS
 from penstock.errors import InvalidInput, PenstockError
+from penstock.model import NS
 from penstock.queue import NewMessage, QueueSettings
 from penstock.queue.queue import open_queue
+from penstock.queue.settings import YEARS_S
 from penstock.spark.jobs import archive, redrive, restore, stream
 from penstock.spark.sink_rows import RowsToMessages, check_sink_schema
 from tests.spark.in_process import rows
@@ -27,13 +28,14 @@ from tests.spark.random_queues import SMALL, open_small
 
 KEPT = ("deliver_at_ns", "expires_at_ns", "tenant")
 MINUTE = 60.0
+NOW_NS, YEARS_NS = 1_800_000_000 * NS, round(YEARS_S * NS)
 
 
 @given(
     st.lists(
         st.tuples(
-            st.none() | st.integers(0, MAX_TIMESTAMP_NS),
-            st.none() | st.integers(1, MAX_TIMESTAMP_NS),
+            st.none() | st.integers(0, NOW_NS + YEARS_NS),
+            st.none() | st.integers(1, NOW_NS + 2 * YEARS_NS),
         ),
         min_size=1,
     )
@@ -46,7 +48,7 @@ def test_nanoseconds_of_rows_are_those_of_messages(
         "deliver_at_ns": pa.array([one for one, _ in times], pa.int64()),
         "expires_at_ns": pa.array([one for _, one in times], pa.int64()),
     }
-    made = RowsToMessages(QueueSettings()).messages(pa.record_batch(columns), 0)
+    made = RowsToMessages(QueueSettings()).messages(pa.record_batch(columns), NOW_NS)
     assert isinstance(made, list)
     found = [(one.deliver_at_ns, one.expires_at_ns) for one in made]
     assert found == [(deliver or 0, expires or 0) for deliver, expires in times]

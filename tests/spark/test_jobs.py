@@ -7,6 +7,7 @@ from random import Random
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
@@ -73,6 +74,15 @@ def test_a_queue_without_events_has_a_report_too(spark: SparkSession, tmp_path: 
     (made,) = report(spark, str(tmp_path / "empty"), str(tmp_path / "out"))
     assert made.totals["published"] == 0
     assert "No messages were published" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("transform", ["upper(", "no_such_column"])
+def test_wrong_sql_is_refused_though_there_are_no_dead_letters(
+    spark: SparkSession, tmp_path: Path, transform: str
+) -> None:
+    penstock.open(str(tmp_path / "empty")).close()
+    with pytest.raises(PySparkException):
+        redrive(spark, str(tmp_path / "empty"), transform=transform)
 
 
 def test_redrive_chooses_and_changes_dead_letters(spark: SparkSession, tmp_path: Path) -> None:

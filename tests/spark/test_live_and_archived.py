@@ -34,7 +34,8 @@ from penstock.spark.jobs import check_restore
 from penstock.spark.jobs.archive import archive_schema
 from penstock.spark.stream_reader import StreamReader
 from tests.server.running import RunningServer
-from tests.spark.in_process import as_rows, rows, source
+from tests.spark.in_process import as_rows, planned, rows, source
+from tests.spark.in_process import read as read_planned
 from tests.spark.random_queues import fill, open_small
 
 COLUMNS = (
@@ -163,6 +164,96 @@ def test_messages_that_compaction_took_out_of_segments_are_read_from_the_archive
     assert live[0] == 201 and len(live) < 200, "there is a hole behind it"
     assert seqs(rows(data, queue=QUEUE)) == list(range(1, 401))
     assert seqs(rows(data, queue=QUEUE, startingOffsets=200)) == list(range(200, 401))
+
+
+@pytest.mark.parametrize("kept", [0, 40])  # whole segments are removed, or some are rewritten
+@pytest.mark.parametrize("at_broker", [False, True])
+def test_what_compaction_removes_after_planning_is_read_from_the_archive(
+    data: Path, orders: Path, target: Path, kept: int, at_broker: bool
+) -> None:
+    with open_small(orders) as queue:
+        for _ in range(30):
+            queue.enqueue_batch([b"x" * 50] * 20)
+    end = archive(data, target, queue=QUEUE)
+    assert end > 500
+
+    def check(location: Path | str, writer: Any) -> None:
+        plans = [
+            planned(location, queue=QUEUE, columns="seq", maxPartitionBytes=4096, **ways)
+            for ways in ({}, {"startingTimestamp": "2020-01-01"}, {"startingOffsets": 1})
+        ]
+        # Columns of positions are null for archived messages, which this schema allows.
+        plans.append(planned(location, queue=QUEUE, columns="seq,offset"))
+        table = penstock.arrow.read(location, queue=QUEUE, columns="seq")
+        reader = stream(location, queue=QUEUE, columns="seq", startingOffsets="earliest")
+        start = reader.initialOffset()
+        tasks = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+        for job in writer.lease(600):
+            if not kept or job.seq % kept != 1:
+                writer.ack(job)
+        writer.compact()
+        for plan in plans:
+            assert seqs(read_planned(*plan)) == list(range(1, 601))
+        assert table.read_all()["seq"].to_pylist() == list(range(1, 601))
+        found = [row for task in tasks for part in reader.read(task) for row in as_rows(part)]
+        assert seqs(found) == list(range(1, 601))
+
+    if at_broker:
+        with RunningServer(data) as server, penstock.open(f"{server.url}/{QUEUE}") as remote:
+            check(server.url, remote)
+    else:
+        with open_small(orders) as queue:
+            check(data, queue)
+
+
+@pytest.mark.parametrize("max_gaps", [100, 2])
+def test_messages_that_compaction_took_out_before_they_were_archived_are_a_gap(
+    data: Path, orders: Path, target: Path, max_gaps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("penstock.spark.jobs.archive")
+    monkeypatch.setattr(module, "MAX_GAPS", max_gaps)
+    with open_small(orders) as queue:
+        for _ in range(30):
+            queue.enqueue_batch([b"x" * 50] * 20)
+        queue.ack([job for job in queue.lease(500) if job.seq % 15 != 1])
+        queue.compact()
+    live = seqs(rows(data, queue=QUEUE))
+    assert live[0] == 1 and len(live) < 600
+    with pytest.raises(DataLoss, match=r"messages from seq 2 to .*\(--accept-gap"):
+        archive(data, target, queue=QUEUE)
+    assert not (target / "_manifests").exists()
+    end = archive(data, target, queue=QUEUE, accept_gap=True)
+    (manifest,) = archive_at(str(target)).manifests()
+    removed = sorted(set(range(1, end)) - set(live))
+    noted = [seq for gap in manifest.gaps for seq in range(gap.first_seq, gap.end_seq)]
+    assert set(noted) >= set(removed)
+    assert len(manifest.gaps) <= max_gaps * len(manifest.files)
+    assert (noted == removed) == (max_gaps == 100), "many gaps are on record as fewer, wider ones"
+    with pytest.raises(DataLoss, match="were requested"):
+        rows(data, queue=QUEUE, startingOffsets=1)
+    with pytest.raises(DataLoss, match="were requested"):
+        check_restore(str(target), queue=QUEUE, first_seq=1, end_seq=101)
+    assert seqs(rows(data, queue=QUEUE, failOnDataLoss="false")) == live
+
+
+def test_a_lost_manifest_is_told_and_not_read_around(
+    data: Path, orders: Path, target: Path
+) -> None:
+    for _ in range(2):
+        with open_small(orders) as queue:
+            queue.enqueue_batch([b"x" * 100] * 300)
+        archive(data, target, queue=QUEUE)
+    empty(orders)
+    newest = max((target / "_manifests").rglob("*.json"))
+    newest.unlink()
+    for ways in ({}, {"startingTimestamp": "2020-01-01"}, {"startingOffsets": 250}):
+        with pytest.raises(ArchiveError, match="newest manifest is missing"):
+            rows(data, queue=QUEUE, **ways)
+    with (
+        RunningServer(data) as server,
+        pytest.raises(ArchiveError, match="newest manifest is missing"),
+    ):
+        rows(server.url, queue=QUEUE)
 
 
 def test_a_gap_between_archive_and_live_log_is_loss(

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from penstock.checking import check_local, is_database_url, is_url
+from penstock.checking import check_local, check_not_empty, is_database_url, is_url
 from penstock.errors import InvalidInput
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -101,6 +101,7 @@ def place_of(location: str, variables: Mapping[str, str] | None = None) -> Place
 
     `variables` replace those of the environment.
     """
+    check_not_empty("the location of an archive, table or report", location)
     scheme = _SCHEME.match(location)
     if is_url(location) or is_database_url(location) or scheme is None:
         path = check_local(location, "an archive is in a directory or an object store")

@@ -45,6 +45,10 @@ class FastPathFailed(Exception):
         self.from_seq = from_seq
 
 
+class SegmentChanged(FastPathFailed):
+    """The segment was removed or rewritten since the read was planned."""
+
+
 OnGap = Callable[[int, int], None]  # called with removed seqs [first, end)
 
 
@@ -52,9 +56,11 @@ def decode(
     one: Range, table: TableColumns, on_gap: OnGap = lambda _first, _end: None
 ) -> Iterator[tuple[list[pa.Array], int]]:
     """Yield columns and row counts of the wanted entries of a range. Raise FastPathFailed."""
-    view = range_bytes(one) if one.intact else None
-    if view is None:
+    if not one.intact:
         raise FastPathFailed(one.wanted_from)
+    view = range_bytes(one)
+    if view is None:
+        raise SegmentChanged(one.wanted_from)
     with_sizes = list(dict.fromkeys([*table.needed, "offset", "size"]))
     offset, expected = one.start, one.first_seq
     while offset < one.end:

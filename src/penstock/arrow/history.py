@@ -87,6 +87,13 @@ class History:
                 f"the option 'archive', as this machine sees it, or archive=none to read only the "
                 f"live log"
             )
+        if self._selection.archive == AUTO and manifest.next_seq < self.view.archived_upto:
+            raise ArchiveError(
+                f"the archive {archive.shown} has messages of queue {key} below seq "
+                f"{manifest.next_seq}, and was written up to {self.view.archived_upto}: its newest "
+                f"manifest is missing. Restore the files of `_manifests` from a backup of the "
+                f"archive, or give archive=none to read only the live log."
+            )
         return archive, manifest
 
     @cached_property

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from penstock.checking import check_local, is_url
+from penstock.checking import check_local, check_not_empty, is_url
 from penstock.client.address import broker_address, queue_address, queue_path
 from penstock.client.administration import RemoteBroker
 from penstock.client.connection import Connection
@@ -63,7 +63,7 @@ class Directory:
     """Queues in a directory that this process can see."""
 
     def __init__(self, path: str, api_key: str | None = None) -> None:
-        self._root = Folder(OsFiles(), check_local(path))
+        self._root = Folder(OsFiles(), check_local(check_not_empty("the location", path)))
         self._api_key = api_key
 
     @property
@@ -106,7 +106,7 @@ def _names_in(folder: Folder, kind: str) -> list[str]:
 def queue_of_directory(path: str) -> QueueName:
     """Return the name of the queue that a directory inside a data directory belongs to."""
     namespace, name = (
-        name_of_directory(part) or part for part in ["", *path.rstrip("/").split("/")][-2:]
+        name_of_directory(part) or part for part in os.path.abspath(path).split("/")[-2:]
     )
     return QueueName.parse(f"{namespace}/{name}")
 
@@ -213,6 +213,7 @@ def location_options(location: str, queue: str | None) -> dict[str, str]:
 
     A path is made absolute: Spark's processes may have another working directory.
     """
+    check_not_empty("the location", location)
     options = {"url": location} if is_url(location) else {"path": absolute_path(location)}
     return options if queue is None else {**options, "queue": queue}
 
@@ -243,9 +244,32 @@ def _named(found: dict[str, QueueLocation], name: str) -> QueueLocation:
     if name in found:
         return found[name]
     only = next(iter(found.values())) if len(found) == 1 else None
-    if only is not None and only.namespace is None and name.rpartition("/")[2] == only.name:
+    if only is not None and only.namespace is None:
+        _check_name_of_directory(only.path, name)
         return only
     raise InvalidInput(f"there is no queue {name!r}; there are {_shown(found)}")
+
+
+def _check_name_of_directory(path: str, name: str) -> None:
+    """Raise InvalidInput if the queue at a path has another name.
+
+    A directory `<namespace>/<name>` is named so in the data directory that has it. In a directory
+    that is no namespace's, a queue has only the name of its own directory.
+    """
+    path = os.path.abspath(path)
+    parent, directory = path.split("/")[-2:]
+    namespace, own = name_of_directory(parent), name_of_directory(directory)
+    if is_name("namespace", namespace) and is_name("queue", own):
+        shown = f"{namespace}/{own}"
+        is_right = name in (own, shown)
+    else:
+        shown = f"{directory}, in no namespace"
+        is_right = name in (own, directory)
+    if not is_right:
+        raise InvalidInput(
+            f"there is no queue {name!r}: the queue at {path} is {shown}. Give that name or none, "
+            f"or the path of another queue."
+        )
 
 
 def _shown(found: dict[str, QueueLocation]) -> str:

@@ -63,7 +63,7 @@ class _BrokerLogWatcher:
         first_seq = min(first_seq, found.next_seq)
         info = QueueInfo.of(self._queue, listing.identity, settings)
         # The broker found and reported lost entries when it opened the queue: low is first_seq.
-        where = listing.archive, listing.archived_as, listing.archive_damage
+        where = listing.archive, listing.archived_as, listing.archive_damage, listing.archived_upto
         return LogView(info, self._log, tuple(spans), first_seq, found.next_seq, first_seq, *where)
 
     def closed_next(self) -> int:

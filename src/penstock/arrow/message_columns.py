@@ -75,8 +75,12 @@ class MessageColumns:
         """Yield the rows in parts of bounded size, with payloads as they are wanted."""
         if not self._unpack or "payload" not in self.needed:
             return iter((found,))
-        limit = self.info.max_unpacked_bytes
-        return unpacked_parts(found, max_unpacked_bytes=limit, max_part_bytes=BATCH_BYTES)
+        return unpacked_parts(
+            found,
+            queue=self.info.queue.key,
+            max_unpacked_bytes=self.info.max_unpacked_bytes,
+            max_part_bytes=BATCH_BYTES,
+        )
 
     def arrays(self, part: Columns) -> list[pa.Array]:
         """Return the columns of a part."""

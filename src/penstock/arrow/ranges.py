@@ -99,9 +99,13 @@ class IndexPoints:
         return points if fits else None
 
     def _compute(self) -> memoryview:
+        """Return the points of the segment; none if it was removed since the view was made."""
         files = OsFiles()
         folder = Folder(files, self._view.info.queue.path).child(self._view.log)
-        fd = files.open(folder.file(self._span.name), "read")
+        try:
+            fd = files.open(folder.file(self._span.name), "read")
+        except FileNotFoundError:
+            return memoryview(b"")  # the task that reads the range plans it again
         try:
             data = read_fully(files, fd, self._span.end, 0)
         finally:

@@ -1,35 +1,51 @@
 """Read queues as Arrow record batches.
 
-A range is decoded on the fast path. Where it is not as planned, the ledger's reader is used, which
-reports damage and loss.
+A range is decoded on the fast path. If its segment was removed or rewritten since the read was
+planned, the range is planned again. Where it is not as planned for another reason, the ledger's
+reader is used, which reports damage and loss.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
-from os import PathLike, fspath
+from os import PathLike
 
 import pyarrow as pa
 
-from penstock.arrow.decoding import FastPathFailed, TableColumns, columns_of, decode
+from penstock.arrow.decoding import (
+    FastPathFailed,
+    SegmentChanged,
+    TableColumns,
+    columns_of,
+    decode,
+)
 from penstock.arrow.event_columns import EventColumns
-from penstock.arrow.history import check_archive_choice, read_archived, relaxed
+from penstock.arrow.history import (
+    POSITIONS,
+    ArchivedRange,
+    History,
+    check_archive_choice,
+    read_archived,
+    relaxed,
+)
 from penstock.arrow.locations import check_reachable
-from penstock.arrow.logs import LedgerReader, ledger_reader
-from penstock.arrow.loss import report_damage, report_gap, report_loss
+from penstock.arrow.logs import LedgerReader, ledger_reader, watcher_of
+from penstock.arrow.loss import DataLoss, report_damage, report_gap, report_loss
 from penstock.arrow.message_columns import MessageColumns, StateColumns
-from penstock.arrow.planning import Partition, plan_batch, queues_of
+from penstock.arrow.planning import Partition, plan_batch, plan_history, queues_of
 from penstock.arrow.ranges import Range
 from penstock.arrow.selection import (
     AUTO,
     DEFAULT_PARTITION_BYTES,
+    NO_ARCHIVE,
     TABLES,
     Bounds,
     Selection,
     Table,
     check_ranges,
+    location_in,
     moment_in,
     names_in,
-    nanoseconds,
     seq_in,
 )
 from penstock.arrow.tables import schema_of
@@ -38,6 +54,7 @@ from penstock.errors import InvalidInput
 from penstock.ledger import Damage
 
 _FETCHED_BYTES = 16 << 20  # what is held of a broker's segment at a time
+_FIRST_PLAN, _MAX_PLANS = 1, 4  # of one range, beside a writer that compacts again and again
 
 
 def read(
@@ -86,21 +103,20 @@ def read(
     if table not in TABLES:
         raise InvalidInput(f"table is {table!r}; it must be one of {', '.join(TABLES)}")
     check_ranges(table, first_seq=first_seq, end_seq=end_seq, since=since, until=until, group=group)
-    from_time, to_time = moment_in("since", since), moment_in("until", until)
     selection = Selection(
-        location=fspath(location),
+        location=location_in("location", location),
         key=key,
         subscribe=names_in("queue", queue) or (),
         table=table,
         columns=names_in("columns", columns),
         starting_offsets=seq_in("first_seq", first_seq),
         ending_offsets=seq_in("end_seq", end_seq),
-        starting_timestamp_ns=None if from_time is None else nanoseconds(from_time),
-        ending_timestamp_ns=None if to_time is None else nanoseconds(to_time),
+        starting_timestamp_ns=moment_in("since", since),
+        ending_timestamp_ns=moment_in("until", until),
         fail_on_data_loss=fail_on_data_loss,
         verify=verify,
         group=group,
-        archive=check_archive_choice(fspath(archive), table, decompress=True),
+        archive=check_archive_choice(location_in("archive", archive), table, decompress=True),
         max_partition_bytes=_FETCHED_BYTES if is_url(str(location)) else DEFAULT_PARTITION_BYTES,
     )
     check_reachable(selection.location)
@@ -135,10 +151,70 @@ def read_partition(
     for archived in partition.archived:
         yield from read_archived(archived, schema)
     for one in partition.ranges:
-        table = _columns(partition, one, schema.names, selection)
+        yield from _read_live(one, partition, schema, selection)
+
+
+def _read_live(
+    one: Range,
+    partition: Partition,
+    schema: pa.Schema,
+    selection: Selection,
+    plans: int = _FIRST_PLAN,
+) -> Iterator[pa.RecordBatch]:
+    table = _columns(partition, one, schema.names, selection)
+    try:
         for arrays, rows in _read_range(one, table, selection):
             if rows:
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    except SegmentChanged as changed:
+        if plans == _MAX_PLANS:
+            raise DataLoss(
+                f"queue {one.info.queue.key}: {one.file} is rewritten again and again while it is "
+                f"read: read it again when the writer has finished compacting"
+            ) from None
+        yield from _read_again(one, changed.from_seq, partition, schema, selection, plans + 1)
+
+
+def _read_again(
+    one: Range,
+    first: int,
+    partition: Partition,
+    schema: pa.Schema,
+    selection: Selection,
+    plans: int,
+) -> Iterator[pa.RecordBatch]:
+    """Plan the rest of a range again, whose segment was removed or rewritten, and read it.
+
+    The read is of the moment at which it was planned, so every message of the range is required:
+    it is in the segments that the queue has now, or in the archive, or it is reported as loss.
+    """
+    if any(name in POSITIONS and not schema.field(name).nullable for name in schema.names):
+        selection = replace(selection, archive=NO_ARCHIVE)  # archived messages have no position
+    try:
+        view = watcher_of(one.info.queue, one.log).view()
+        if view.info.identity != one.info.identity:  # the queue was deleted and created again
+            key, fail = one.info.queue.key, selection.fail_on_data_loss
+            report_loss(key, one.log, first, one.wanted_to - 1, fail=fail)
+            return
+        history = History(view, selection)
+        archived, live = plan_history(history, first, one.wanted_to, first, selection)
+        parts: list[Range | ArchivedRange] = [*archived, *live]
+        for part in sorted(parts, key=_first_seq):
+            if isinstance(part, ArchivedRange):
+                yield from read_archived(part, schema)
+            else:
+                yield from _read_live(part, partition, schema, selection, plans)
+    except DataLoss as error:
+        if plans > _FIRST_PLAN + 1:
+            raise  # the caller adds the sentence
+        raise DataLoss(
+            f"{error} They were there when this read was planned; a new read returns what the "
+            f"queue has now."
+        ) from None
+
+
+def _first_seq(part: Range | ArchivedRange) -> int:
+    return part.file.first_seq if isinstance(part, ArchivedRange) else part.wanted_from
 
 
 def _columns(
@@ -162,6 +238,8 @@ def _read_range(
 
     try:
         yield from decode(one, table, on_gap)
+    except SegmentChanged:
+        raise
     except FastPathFailed as failed:
         with ledger_reader(one.info.queue, one.log) as reader:
             yield from _read_with_ledger(one, failed.from_seq, table, selection, reader)

@@ -87,6 +87,7 @@ class LogView:
     archive: str = ""  # location of the queue's archive; empty: none is on record
     archived_as: str = ""  # name of the queue in it
     archive_damage: str = ""  # why the record of the archive cannot be read
+    archived_upto: int = 1  # all messages below this seq are archived
 
 
 def zeroed(size: int) -> memoryview:
@@ -174,7 +175,9 @@ class DirectoryLogWatcher:
         if self._log == "messages":
             note = archived_note(self._root, info.identity)
         low = min(low, first_seq)
-        return LogView(info, self._log, tuple(spans), first_seq, next_seq, low, *note[1:])
+        return LogView(
+            info, self._log, tuple(spans), first_seq, next_seq, low, *note[1:], note.upto
+        )
 
     def _marks_low(self) -> int:
         manifest = self._manifest()

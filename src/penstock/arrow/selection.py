@@ -1,13 +1,15 @@
 """What a read selects: queues, a table, columns, and a range of seqs or times."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from os import PathLike, fspath
 from typing import Any, Literal
 
-from penstock.checking import check_whole
+from penstock.checking import check_fields, check_not_empty, check_whole
 from penstock.errors import InvalidInput
-from penstock.model import MAIN_GROUP_NAME, NS
+from penstock.model import MAIN_GROUP_NAME
 
 Table = Literal["messages", "events", "state"]
 TABLES: tuple[Table, ...] = ("messages", "events", "state")
@@ -18,6 +20,10 @@ Offsets = str | int | dict[str, int]  # "earliest", "latest", a seq, or a seq fo
 
 DEFAULT_PARTITION_BYTES = 128 << 20  # the default of Spark for files
 _MAX_SEQ = (1 << 63) - 1
+MAX_TIME_NS = (1 << 63) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FINE_FRACTION = re.compile(r"(?<=[.,][0-9]{6})[0-9]+")  # which `fromisoformat` leaves out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,9 @@ class Selection:
     archive: str = AUTO  # location of the archive to read on into; or AUTO, or NO_ARCHIVE
     # Credentials and other options of its store; None: those of this process's environment.
     archive_variables: dict[str, str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_fields(self, {})
 
     @property
     def state_group(self) -> str:
@@ -93,28 +102,58 @@ def check_ranges(
     *,
     first_seq: int | None,
     end_seq: int | None,
-    since: object,
-    until: object,
+    since: datetime | str | None,
+    until: datetime | str | None,
     group: str | None,
 ) -> None:
-    """Raise InvalidInput for arguments of a read that exclude each other."""
+    """Raise InvalidInput for arguments of a read that exclude each other, or a start after its end.
+
+    An empty range, from a seq or time to the same one, is allowed.
+    """
     if first_seq is not None and since is not None:
         raise InvalidInput("give first_seq or since, not both")
     if end_seq is not None and until is not None:
         raise InvalidInput("give end_seq or until, not both")
     if group is not None and table != "state":
         raise InvalidInput(f"group applies to the table state only: {table} has all groups")
+    first, end = seq_in("first_seq", first_seq), seq_in("end_seq", end_seq)
+    if first is not None and end is not None and first > end:
+        raise InvalidInput(f"first_seq is {first}, which is after end_seq, {end}: exchange them")
+    from_ns, to_ns = moment_in("since", since), moment_in("until", until)
+    if from_ns is not None and to_ns is not None and from_ns > to_ns:
+        raise InvalidInput(
+            f"since is {_time_shown(since)}, which is later than until, {_time_shown(until)}: "
+            f"exchange them"
+        )
 
 
 def names_in(name: str, value: str | Sequence[str] | None) -> tuple[str, ...] | None:
     """Return names that are given as a list, or as text with commas."""
     if value is None:
         return None
-    parts = value.split(",") if isinstance(value, str) else value
+    listed = value.split(",") if isinstance(value, str) else value
+    parts = tuple(listed) if isinstance(listed, Iterable) else (listed,)
+    if not all(isinstance(part, str) for part in parts):
+        raise InvalidInput(f"{name} is {value!r}; it must be text, or a list of texts")
     names = tuple(part.strip() for part in parts if part.strip())
     if not names:
         raise InvalidInput(f"{name} is {value!r}: leave it out, or name at least one")
     return names
+
+
+def location_in(name: str, value: str | PathLike[str]) -> str:
+    """Return a location, which is given as text or a path object, as text."""
+    text = fspath(value) if isinstance(value, str | PathLike) else None
+    if not isinstance(text, str):
+        raise InvalidInput(f"{name} is {value!r}; it must be text or a path object")
+    return check_not_empty(name, text)
+
+
+def switch_in(name: str, value: bool) -> bool:
+    """Return a checked switch."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} is {value!r}; it must be true or false")
+    return value
 
 
 def seq_in(name: str, value: int | None) -> int | None:
@@ -122,25 +161,70 @@ def seq_in(name: str, value: int | None) -> int | None:
     return None if value is None else check_whole(name, value, 0, _MAX_SEQ)
 
 
-def moment_in(name: str, value: datetime | str | None) -> datetime | None:
-    """Return a time with a time zone. Text in ISO 8601 is in UTC unless it says otherwise."""
+# -- times -----------------------------------------------------------------------------------------
+
+
+def moment_in(name: str, value: datetime | str | None) -> int | None:
+    """Return a time in nanoseconds since 1970, exactly.
+
+    Text in ISO 8601 is in UTC unless it says otherwise. A time before 1970 is 0, which is before
+    all messages too.
+    """
     if value is None:
         return None
     if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            raise InvalidInput(
-                f"{name} is {value!r}; it must be a time such as 2026-01-31T12:00:00Z"
-            ) from None
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return time_of_text(name, value)
     if not isinstance(value, datetime):
         raise InvalidInput(f"{name} is {value!r}; it must be a datetime, or text in ISO 8601")
-    if value.tzinfo is None:
+    if value.utcoffset() is None:
         raise InvalidInput(f"{name} is {value}, which has no time zone: add one")
-    return value
+    return _within_range(name, value, nanoseconds(value))
+
+
+def time_of_text(name: str, text: str, otherwise: str = "") -> int:
+    """Return the time of text in ISO 8601, in nanoseconds since 1970.
+
+    An error for other text says that it may also be `otherwise`.
+    """
+    fine = _FINE_FRACTION.search(text)
+    if fine is not None and (len(fine[0]) > 3 or _is_in_offset(text, fine.start())):
+        raise InvalidInput(
+            f"{name} is {text!r}; a time has at most 9 digits after the seconds, nanoseconds, and "
+            f"an offset at most 6"
+        )
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(
+            f"{name} is {text!r}; it must be a time such as 2026-01-31T12:00:00Z{otherwise}"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    more_ns = 0 if fine is None else int(fine[0].ljust(3, "0"))
+    return _within_range(name, text, nanoseconds(moment) + more_ns)
+
+
+def _is_in_offset(text: str, position: int) -> bool:
+    """Return whether digits are of the offset to UTC, or whether that has such digits as well."""
+    has_sign = any(sign in text[11:position] for sign in "+-")
+    return has_sign or len(_FINE_FRACTION.findall(text)) > 1
 
 
 def nanoseconds(moment: datetime) -> int:
-    """Return a time in nanoseconds since 1970, to the microsecond."""
-    return round(moment.timestamp() * 1_000_000) * (NS // 1_000_000)
+    """Return a time in nanoseconds since 1970, exactly."""
+    # Timestamps of pandas are datetimes with nanoseconds.
+    fine_ns: int = getattr(moment, "nanosecond", 0)
+    return (moment - _EPOCH) // _MICROSECOND * 1000 + fine_ns
+
+
+def _within_range(name: str, value: datetime | str, time_ns: int) -> int:
+    if time_ns > MAX_TIME_NS:
+        raise InvalidInput(
+            f"{name} is {_time_shown(value)}, which is after 2262-04-11, the last day that "
+            f"nanoseconds since 1970 reach: give an earlier time, or leave it out"
+        )
+    return max(time_ns, 0)
+
+
+def _time_shown(value: datetime | str | None) -> str:
+    return repr(value) if isinstance(value, str) else str(value)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from penstock.codec import Columns
 from penstock.codec.layout import ZSTD
+from penstock.errors import PayloadUnreadable
 from penstock.queue.compression import decompress
 
 _Numbers = npt.NDArray[np.int64]
@@ -25,12 +26,12 @@ _UNKNOWN = -1
 
 
 def unpacked_parts(
-    found: Columns, *, max_unpacked_bytes: int, max_part_bytes: int
+    found: Columns, *, queue: str, max_unpacked_bytes: int, max_part_bytes: int
 ) -> Iterator[Columns]:
     """Yield the rows with payloads as they were published, in parts of limited size.
 
     A part has at least one row. Raise PayloadUnreadable if a payload is damaged, or larger than
-    `max_unpacked_bytes`.
+    `max_unpacked_bytes`; the error names the queue and the seq.
     """
     methods = np.frombuffer(found.buffers["compression"], np.uint8)
     if not methods.any():
@@ -52,7 +53,7 @@ def unpacked_parts(
             at = upto
     if at < found.rows:
         rest = slice_rows(found, at, found.rows - at)
-        yield from _unpack_rows(rest, max_unpacked_bytes, max_part_bytes)
+        yield from _unpack_rows(rest, queue, max_unpacked_bytes, max_part_bytes)
 
 
 def slice_rows(found: Columns, at: int, count: int) -> Columns:
@@ -157,12 +158,22 @@ def _unpack_stream(frames: pa.Array, size_bytes: int) -> bytearray | None:
 # -- one by one ------------------------------------------------------------------------------------
 
 
-def _unpack_rows(found: Columns, max_unpacked_bytes: int, max_part_bytes: int) -> Iterator[Columns]:
+def _unpack_rows(
+    found: Columns, queue: str, max_unpacked_bytes: int, max_part_bytes: int
+) -> Iterator[Columns]:
     methods = found.buffers["compression"]
     unpacked: list[bytes] = []
     size, at = 0, 0
     for row, (data, method) in enumerate(zip(_payloads(found), methods, strict=True)):
-        payload = decompress(data.as_py(), method, max_bytes=max_unpacked_bytes)
+        try:
+            payload = decompress(data.as_py(), method, max_bytes=max_unpacked_bytes)
+        except PayloadUnreadable as error:
+            seq = memoryview(found.buffers["seq"]).cast("q")[row]
+            raise PayloadUnreadable(
+                f"queue {queue}, seq {seq}: {error}. To read the other messages, leave the column "
+                f"payload out, leave this seq out of the range, or read payloads as stored (on "
+                f"Spark: decompress=false)"
+            ) from error
         if unpacked and size + len(payload) > max_part_bytes:
             yield _with_list(found, at, unpacked)
             unpacked, size, at = [], 0, row

@@ -169,7 +169,7 @@ def restore(
     }
 
     def check() -> None:
-        jobs.check_restore(target_archive, target, target_queue, **wanted)
+        jobs.check_restore(target_archive, target, target_queue, time_header=time_header, **wanted)
 
     with job_run("restore", master, metrics, check) as run:
         count = jobs.restore(
@@ -280,7 +280,7 @@ def report(
     """Write a report on waiting times, failures and throughput: HTML, JSON and Parquet."""
     jobs = _spark_jobs()
     with job_run(
-        "report", master, metrics, lambda: jobs.check_report(path, target, queue, group)
+        "report", master, metrics, lambda: jobs.check_report(path, target, queue, group, sla)
     ) as run:
         reports = jobs.report(run.spark, path, target, queue=queue, group=group, sla_s=sla)
         run.result = {one.queue: one.totals for one in reports}
@@ -354,7 +354,9 @@ def redrive(
 ) -> None:
     """Make dead letters ready again: select them, and optionally change them, with SQL."""
     jobs = _spark_jobs()
-    with job_run("redrive", master, metrics, lambda: jobs.check_redrive(path, queue, group)) as run:
+    with job_run(
+        "redrive", master, metrics, lambda: jobs.check_redrive(path, queue, group, payload)
+    ) as run:
         result = jobs.redrive(
             run.spark,
             path,
@@ -390,12 +392,12 @@ def stream(
 ) -> None:
     """Copy new messages to Parquet, a table, the console or another queue, until Ctrl-C."""
     jobs = _spark_jobs()
-    with job_run(
-        "stream",
-        master,
-        metrics,
-        lambda: jobs.check_stream(path, target, to, queue, target_queue),
-    ) as run:
+
+    def check() -> None:
+        jobs.check_query(checkpoint, interval)
+        jobs.check_stream(path, target, to, queue, target_queue)
+
+    with job_run("stream", master, metrics, check) as run:
         query = jobs.stream(
             run.spark,
             path,
@@ -431,6 +433,7 @@ def from_kafka(
     jobs = _spark_jobs()
 
     def check() -> None:
+        jobs.check_query(checkpoint, interval)
         jobs.check_kafka(servers, topic, keys, _pairs(options))
         jobs.check_from_kafka(target, target_queue)
 
@@ -470,6 +473,7 @@ def to_kafka(
     jobs = _spark_jobs()
 
     def check() -> None:
+        jobs.check_query(checkpoint, interval)
         jobs.check_kafka(servers, topic, options=_pairs(options))
         jobs.check_to_kafka(path, queue)
 

@@ -1,6 +1,7 @@
 """One run of a job on Spark: its session, its progress bar, and its figures."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from penstock.checking import check_local
 from penstock.cli.options import option
 from penstock.cli.terminal import progress_bar
 from penstock.clock import SystemClock
-from penstock.errors import PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.extras import requires_extra
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ _POLL_S = 0.25  # Spark does not notify Python of its progress
 _PROGRESS_POLL_S = 1  # a streaming query runs far fewer than 100 batches in this time
 _FIGURES = ("spark_jobs", "stages", "tasks", "failed_tasks")
 _OWN_ERROR = re.compile(r"penstock\.[\w.]+: ")  # in a line of a stack trace
+_JAVA_ERROR = re.compile(r": [\w.$]+: ")  # before the message of an error of the JVM
+_MASTERS = ("local", "spark", "k8s")  # beginnings that spark-submit accepts, beside yarn
 
 Metrics = Annotated[
     Path | None,
@@ -80,12 +83,13 @@ def job_run(
     `check` checks the arguments of the job before Spark is started. `settings` are Spark settings.
     """
     if metrics is not None:
-        check_local(str(metrics))
+        _check_writable(metrics)
     clock = SystemClock()
     started_ns, began_ns = clock.now_ns(), clock.monotonic_ns()
     figures: dict[str, Any] = dict.fromkeys(_FIGURES, 0) | {"result": None}
     error: BaseException | None = None
     try:
+        _check_master(master)
         check()
         with _session(master, settings or {}) as spark, progress_bar() as progress:
             run = JobRun(spark, progress, progress.add_task(job, total=None))
@@ -142,9 +146,15 @@ def _short_errors() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        own = [line.partition(": ")[2] for line in lines if _OWN_ERROR.match(line)]
-        raise PenstockError([*own, *lines, "Spark failed without a message"][0]) from None
+        raise PenstockError(_sentence(error)) from None
+
+
+def _sentence(error: Exception) -> str:
+    """Return the message of one of Spark's errors, without stack traces."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    own = [line.partition(": ")[2] for line in lines if _OWN_ERROR.match(line)]
+    java = [_JAVA_ERROR.sub("", line) for line in lines if _JAVA_ERROR.match(line)]
+    return [*own, *java, *lines, "Spark failed without a message"][0]
 
 
 @contextmanager
@@ -165,6 +175,29 @@ def _polling(run: JobRun, *, shown: bool) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+
+
+def _check_master(master: str) -> None:
+    """Raise InvalidInput for a master that spark-submit would refuse, with pages of output."""
+    if master != "yarn" and not master.startswith(_MASTERS):
+        raise InvalidInput(
+            f"--master is {master!r}; it must be yarn, or begin with local, spark:// or k8s://"
+        )
+
+
+def _check_writable(path: Path) -> None:
+    """Raise InvalidInput if the figures cannot be written to a file. Leave no file behind."""
+    check_local(str(path))
+    is_new = not os.path.lexists(path)
+    try:
+        path.open("a").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise InvalidInput(
+            f"--metrics is {str(path)!r}, which cannot be written ({error.strerror}): name a file, "
+            f"in a directory that exists"
+        ) from None
 
 
 def _write(
@@ -189,10 +222,19 @@ def _write(
 @contextmanager
 def _session(master: str, settings: Mapping[str, str]) -> "Iterator[SparkSession]":
     with requires_extra("spark"):
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
         from penstock.spark import session
 
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    spark = session(master, app_name="penstock spark", settings={**quiet, **settings})
+    try:
+        spark = session(master, app_name="penstock spark", settings={**quiet, **settings})
+    except (PySparkException, Py4JError) as error:
+        raise PenstockError(
+            f"Spark did not start with --master {master}: {_sentence(error)} (check the master, "
+            f"and that Java 17 or newer is installed)"
+        ) from None
     spark.sparkContext.setLogLevel("OFF")
     try:
         yield spark

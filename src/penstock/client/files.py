@@ -98,6 +98,7 @@ def _segments_of(reply: Reply) -> QueueSegments:
         data.get("archive", ""),
         data.get("archived_as", ""),
         data.get("archive_damage", ""),
+        data.get("archived_upto", 1),
     )
 
 

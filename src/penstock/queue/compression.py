@@ -79,7 +79,8 @@ def decompress(payload: bytes, number: int, *, max_bytes: int) -> bytes:
         raise PayloadUnreadable(f"the payload cannot be decompressed: {error}") from error
     if len(data) > max_bytes:
         raise PayloadUnreadable(
-            f"the payload unpacks to more than {max_bytes} bytes (max_unpacked_bytes)"
+            f"the payload unpacks to more than {max_bytes} bytes: raise max_unpacked_bytes of the "
+            f"queue"
         )
     if not whole:
         raise PayloadUnreadable("the compressed payload is cut off")

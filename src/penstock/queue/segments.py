@@ -49,6 +49,7 @@ class QueueSegments(NamedTuple):
     archive: str = ""  # location of the queue's archive; empty: none is on record
     archived_as: str = ""  # name of the queue in it
     archive_damage: str = ""  # why the record of the archive cannot be read
+    archived_upto: int = 1  # all messages below this seq are archived
 
 
 class SegmentBytes(NamedTuple):

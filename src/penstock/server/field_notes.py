@@ -345,6 +345,7 @@ NOTES: dict[str, Note] = {
     "archive": Note("Where the queue's archive is; without it, what is recorded.", "s3://archive"),
     "archived_as": Note("The name of the queue in that archive.", "shop/orders"),
     "archive_damage": Note("Why the record of the archive cannot be read; absent if it can.", ""),
+    "archived_upto": Note("All messages below this seq are in that archive.", 4712),
     # readers
     "readers": Note("Readers that lease nothing, those with most lag first.", None),
     "ReaderAnswer.name": Note("The name of the reader.", "orders-to-parquet"),

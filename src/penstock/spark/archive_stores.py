@@ -7,12 +7,15 @@ systems are in the JVM of the driver: for those, tasks hand their files to the d
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from penstock.archive import Archive, ArchiveStore, StoredFile, archive_at
 from penstock.archive.object_stores import check_installed
 from penstock.archive.places import place_of
+from penstock.checking import is_url
+from penstock.errors import InvalidInput
 from penstock.spark.hadoop_store import HadoopStore
 from penstock.spark.workers import TASKS_PER_CORE
 
@@ -69,6 +72,18 @@ def check_place(location: str, *, writes: bool = True) -> None:
     if writes and place.kind != "local":
         check_installed()
     archive_at(location).store.check()
+
+
+def check_outside(name: str, target: str, source: str) -> None:
+    """Raise InvalidInput if the target of a job is inside the directory that the job reads."""
+    place = place_of(target)
+    if place.kind != "local" or is_url(source):
+        return
+    if Path(place.root).resolve().is_relative_to(Path(source).resolve()):
+        raise InvalidInput(
+            f"the {name} {target} is inside {source}, and its files would mix with the queue's: "
+            f"choose a directory outside"
+        )
 
 
 def shown_place(location: str) -> str:

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from difflib import get_close_matches
 
 from penstock.arrow.history import check_archive_choice
@@ -17,11 +16,12 @@ from penstock.arrow.selection import (
     DEFAULT_PARTITION_BYTES,
     EARLIEST,
     LATEST,
+    MAX_TIME_NS,
     TABLES,
     Offsets,
     Selection,
     Table,
-    nanoseconds,
+    time_of_text,
 )
 from penstock.client.address import broker_address
 from penstock.errors import InvalidInput
@@ -33,6 +33,9 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 2
 _UNITS |= {"g": 1 << 30, "gb": 1 << 30}
 
 _DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_MS_NS = 1_000_000
+_MAX_TIME_MS = MAX_TIME_NS // _MS_NS
+_MIN_PLAIN_NS = 10**18  # in 2001; smaller numbers are not taken for nanoseconds
 DEFAULT_TRIGGER_DELAY_S = 900.0  # the default of Kafka's source
 
 READ_OPTIONS = (
@@ -88,7 +91,10 @@ class ReadOptions(Selection):
             raise InvalidInput(f"startingOffsets is {first}, which is after endingOffsets, {last}")
         since, until = options.time_ns("startingTimestamp"), options.time_ns("endingTimestamp")
         if since is not None and until is not None and since > until:
-            raise InvalidInput("startingTimestamp is later than endingTimestamp")
+            raise InvalidInput(
+                f"startingTimestamp is {options.text('startingTimestamp')}, which is later than "
+                f"endingTimestamp, {options.text('endingTimestamp')}"
+            )
         return cls(
             location=options.text("path") or options.url("url") or "",
             key=options.secret("key"),
@@ -277,23 +283,23 @@ class _OptionParser:
     def time_ns(self, name: str) -> int | None:
         """Return nanoseconds, given in ISO 8601 (UTC by default) or in milliseconds since 1970.
 
-        A number with more than 13 digits is nanoseconds.
+        A number with 19 digits is nanoseconds. Numbers in between would be microseconds, or times
+        that no clock has: they are refused.
         """
         value = self.text(name)
         if value is None:
             return None
-        if re.fullmatch(r"[0-9]{1,19}", value):
-            return int(value) * (1 if len(value) > 13 else 1_000_000)
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
+        if not re.fullmatch(r"[0-9]{1,19}", value):
+            return time_of_text(name, value, ", or milliseconds since 1970")
+        number = int(value)
+        if number <= _MAX_TIME_MS:
+            return number * _MS_NS
+        if not _MIN_PLAIN_NS <= number <= MAX_TIME_NS:
             raise InvalidInput(
-                f"{name} is {value!r}; it must be a time such as 2026-01-31T12:00:00Z, or "
-                f"milliseconds since 1970"
-            ) from None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return nanoseconds(moment)
+                f"{name} is {value}; a number is milliseconds since 1970, up to {_MAX_TIME_MS} "
+                f"(the year 2262), or nanoseconds, from {_MIN_PLAIN_NS} to {MAX_TIME_NS}"
+            )
+        return number
 
     def archive(self) -> str:
         """Return the location of the archive to read on into, or `auto`, or `none`."""

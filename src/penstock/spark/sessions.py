@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from os import PathLike, fspath
 
@@ -15,7 +15,18 @@ from pyspark.sql.types import StructType
 
 from penstock.archive.places import store_variables
 from penstock.arrow.locations import location_options
-from penstock.arrow.selection import NO_ARCHIVE, Table, check_ranges, moment_in, names_in, seq_in
+from penstock.arrow.selection import (
+    NO_ARCHIVE,
+    Table,
+    check_ranges,
+    location_in,
+    moment_in,
+    names_in,
+    seq_in,
+    switch_in,
+)
+from penstock.model import NS
+from penstock.spark.payloads.frames import payload_schema_text
 from penstock.spark.source import FilteringDataSource
 from penstock.spark.versions import Filter
 
@@ -139,23 +150,21 @@ def read(
     """
     check_ranges(table, first_seq=first_seq, end_seq=end_seq, since=since, until=until, group=group)
     options = {
-        **location_options(fspath(location), None),
+        **location_options(location_in("location", location), None),
         "queue": _joined("queue", queue),
         "table": table,
         "columns": _joined("columns", columns),
         "startingOffsets": _text(seq_in("first_seq", first_seq)),
         "endingOffsets": _text(seq_in("end_seq", end_seq)),
-        "startingTimestamp": _time("since", since),
-        "endingTimestamp": _time("until", until),
+        "startingTimestamp": time_option(moment_in("since", since)),
+        "endingTimestamp": time_option(moment_in("until", until)),
         "group": group,
         "key": key,
-        "failOnDataLoss": "true" if fail_on_data_loss else "false",
-        "payloadSchema": payload_schema.json()
-        if isinstance(payload_schema, StructType)
-        else payload_schema,
+        "failOnDataLoss": str(switch_in("fail_on_data_loss", fail_on_data_loss)),
+        "payloadSchema": None if payload_schema is None else payload_schema_text(payload_schema),
         "payloadMode": payload_mode,
         "payloadSchemas": None if payload_schemas is None else fspath(payload_schemas),
-        "archive": None if archive is None else fspath(archive),
+        "archive": None if archive is None else location_in("archive", archive),
     }
     given = {name: value for name, value in options.items() if value is not None}
     given |= archive_secrets(given.get("archive"))
@@ -180,9 +189,16 @@ def _text(seq: int | None) -> str | None:
     return None if seq is None else str(seq)
 
 
-def _time(name: str, value: datetime | str | None) -> str | None:
-    moment = moment_in(name, value)
-    return None if moment is None else moment.isoformat()
+def time_option(time_ns: int | None) -> str | None:
+    """Return a time as an option of the data source, exactly.
+
+    >>> time_option(1_700_000_000_000_000_001)
+    '2023-11-14T22:13:20.000000001Z'
+    """
+    if time_ns is None:
+        return None
+    second, fraction_ns = divmod(time_ns, NS)
+    return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}.{fraction_ns:09d}Z"
 
 
 # -- filter push-down ------------------------------------------------------------------------------

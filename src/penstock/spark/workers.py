@@ -14,12 +14,15 @@ from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.archive.faults import ArchiveError
+from penstock.arrow.loss import DataLoss
 from penstock.errors import InvalidInput
 
 _WORKER_PROGRAM = "pyspark.daemon"  # all workers are forked from it
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # options of mallopt, from malloc.h
 _KEPT_BYTES = 32 << 20  # several batches; the largest threshold that mallopt accepts
-_OWN_ERROR = re.compile(r"penstock\.archive\.faults\.ArchiveError: (.+)")  # in a stack trace
+# In a stack trace.
+_OWN_ERROR = re.compile(r"penstock\.(?:archive\.faults|arrow\.loss)\.(ArchiveError|DataLoss): (.+)")
+_OWN_TYPES = {one.__name__: one for one in (ArchiveError, DataLoss)}
 TASKS_PER_CORE = 4  # in a wave, so that few cores wait for the slowest task
 
 _Task = TypeVar("_Task")
@@ -89,14 +92,14 @@ def run_waves(
 
 @contextmanager
 def own_errors() -> Iterator[None]:
-    """Raise what a task said of an archive as ArchiveError, without Spark's stack traces."""
+    """Raise what a task said of an archive or of loss without Spark's stack traces."""
     try:
         yield
     except PySparkException as error:
         found = _OWN_ERROR.search(str(error))
         if found is None:
             raise
-        raise ArchiveError(found[1]) from None
+        raise _OWN_TYPES[found[1]](found[2]) from None
 
 
 def waves(tasks: Sequence[_Task], size: int) -> Iterator[Sequence[_Task]]:

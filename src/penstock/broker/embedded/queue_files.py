@@ -203,6 +203,7 @@ def _list_segments(core: QueueCore, time_ns: int | None) -> QueueSegments:
         ledger.sync()
     # Events first: they speak of messages, and these must not be missing from the answer.
     events = _log_info(core, ledger.events, time_ns)
+    note = archived_note(_folder(core), ledger.identity)
     return QueueSegments(
         ledger.identity,
         ledger.created_at_ns,
@@ -210,7 +211,8 @@ def _list_segments(core: QueueCore, time_ns: int | None) -> QueueSegments:
         _log_info(core, ledger.messages, time_ns),
         events,
         _snapshots(core),
-        *archived_note(_folder(core), ledger.identity)[1:],
+        *note[1:],
+        note.upto,
     )
 
 

@@ -61,6 +61,7 @@ class SegmentList(Struct):
     archive: str | UnsetType = UNSET
     archived_as: str | UnsetType = UNSET
     archive_damage: str | UnsetType = UNSET
+    archived_upto: int | UnsetType = UNSET
 
 
 class ArchivedBody(Struct, forbid_unknown_fields=True):
@@ -120,6 +121,7 @@ async def list_segments(call: Call) -> Answer:
         found.archive or UNSET,
         found.archived_as or UNSET,
         found.archive_damage or UNSET,
+        found.archived_upto if found.archive else UNSET,
     )
 
 

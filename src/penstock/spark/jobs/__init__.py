@@ -15,6 +15,7 @@ from penstock.spark.jobs.bridge import (
     to_kafka,
 )
 from penstock.spark.jobs.keep_archive import check_compact, check_retain, compact, retain
+from penstock.spark.jobs.queries import check_query
 from penstock.spark.jobs.redrive import check_redrive, redrive
 from penstock.spark.jobs.report import check_report, report
 from penstock.spark.jobs.restore import archived, check_restore, live_and_archived, restore
@@ -30,6 +31,7 @@ __all__ = [
     "check_compact",
     "check_from_kafka",
     "check_kafka",
+    "check_query",
     "check_redrive",
     "check_report",
     "check_restore",

@@ -10,8 +10,8 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -28,18 +28,17 @@ from penstock.arrow.planning import Partition, check_start
 from penstock.arrow.ranges import Range, split
 from penstock.arrow.reading import read_partition
 from penstock.arrow.segments import LogView
-from penstock.arrow.selection import Selection
+from penstock.arrow.selection import NO_ARCHIVE, Selection
 from penstock.arrow.tables import schema_of
-from penstock.checking import is_url
 from penstock.client.files import note_archived as note_call
 from penstock.clock import SystemClock
-from penstock.errors import InvalidInput
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.queue.compaction import note_archived
 from penstock.spark.archive_stores import (
     HandedFiles,
     archive_of,
+    check_outside,
     check_place,
     task_store,
     tasks_per_core,
@@ -53,6 +52,7 @@ ARCHIVED_COLUMNS = (
     *("expires_at_ns", "deliver_at_ns", "content_type", "attributes"),
 )
 RANGE_BYTES = 64 << 20  # per task
+MAX_GAPS = 100  # on record for the range of a task
 
 Progress = Callable[[int, int], None]  # number of ranges done, and of all
 
@@ -78,7 +78,9 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    upto: int
+    first_seq: int
+    end_seq: int
+    removed: list[tuple[int, int]]  # seqs [first, end) that the queue does not have any more
     files: list[ArchivedFile]
     handed: dict[str, bytes]  # files that the driver must store
 
@@ -86,13 +88,7 @@ class _Done:
 def check_archive(location: str, target: str, queue: str | None) -> list[QueueLocation]:
     """Return the queues to archive. Raise if the target cannot be an archive."""
     queues = queues_of_job(location, queue)
-    place = place_of(target)
-    is_local = place.kind == "local" and not is_url(location)
-    if is_local and Path(place.root).resolve().is_relative_to(Path(location).resolve()):
-        raise InvalidInput(
-            f"the archive {target} is inside {location}, and its files would mix with the "
-            "queue's: choose a directory outside"
-        )
+    check_outside("archive", target, location)
     check_place(target)
     return queues
 
@@ -142,19 +138,15 @@ def _archive_one(
     view = watcher_of(queue, "messages").view()
     manifest = _manifest(target, view)
     sealed_end = max((s.end_seq for s in view.spans if not s.is_last), default=view.first_seq)
-    lost = view.low - manifest.next_seq if accept_gap else 0
-    if lost > 0:
-        manifest.gaps.append(Gap(manifest.next_seq, view.low, SystemClock().now_ns()))
+    lost = max(view.low - manifest.next_seq, 0) if accept_gap else 0
+    if lost:
+        _note_gaps(manifest, [(manifest.next_seq, view.low)])
         manifest.next_seq = view.low
         target.commit(manifest)
     try:
         first = check_start(view, manifest.next_seq, sealed_end)
     except DataLoss as error:
-        sentence = str(error).partition(". Start later")[0]
-        raise DataLoss(
-            f"{sentence}. To go on behind this gap, and have it on record, archive with accept_gap "
-            "(--accept-gap). Set archive_required, so that it does not happen again."
-        ) from None
+        raise _gap_refused(str(error).partition(". Start later")[0]) from None
     ranges = list(split(view, first, sealed_end, max_bytes=RANGE_BYTES))
     target.store.remove_leftovers(queue_folder(queue.namespace, queue.name))
     # Without a lock another job may write files of the same seqs.
@@ -168,9 +160,16 @@ def _archive_one(
     ):
         # In order, so that a killed job leaves an archive without gaps.
         for result in wave:
+            removed = _removed_before(result, manifest.next_seq)
+            if removed and not accept_gap:
+                if done:
+                    target.commit(manifest)  # what comes before them
+                raise _gap_refused(_removed_sentence(queue.key, removed))
             _store_handed(target.store, result)
+            _note_gaps(manifest, removed)
+            lost += sum(end - first for first, end in removed)
             manifest.files += result.files
-            manifest.next_seq = result.upto
+            manifest.next_seq = result.end_seq
             done += result.files
         target.commit(manifest)
         number += len(wave)
@@ -186,7 +185,47 @@ def _archive_one(
         len(done),
         sum(file.size_bytes for file in done),
         manifest.next_seq,
-        max(lost, 0),
+        lost,
+    )
+
+
+def _removed_before(result: _Done, archived_upto: int) -> list[tuple[int, int]]:
+    """Return the seqs [first, end) that were removed before they were archived, up to a result."""
+    between = [(archived_upto, result.first_seq)] if archived_upto < result.first_seq else []
+    return [*between, *result.removed]
+
+
+def _note_gaps(manifest: ArchiveManifest, removed: Sequence[tuple[int, int]]) -> None:
+    now_ns = SystemClock().now_ns()
+    manifest.gaps += [Gap(first, end, now_ns) for first, end in _few(removed)]
+
+
+def _few(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Merge the nearest runs until few are left. A gap on record may then have messages in it."""
+    few, distance = list(runs), 1
+    while len(few) > MAX_GAPS:
+        wider = few[:1]
+        for first, end in few[1:]:
+            if first - wider[-1][1] <= distance:
+                wider[-1] = (wider[-1][0], end)
+            else:
+                wider.append((first, end))
+        few, distance = wider, 2 * distance
+    return few
+
+
+def _removed_sentence(key: str, removed: Sequence[tuple[int, int]]) -> str:
+    count = sum(end - first for first, end in removed)
+    return (
+        f"queue {key}: {count:,} messages from seq {removed[0][0]} to {removed[-1][1] - 1} were "
+        f"removed by retention or compaction before they were archived"
+    )
+
+
+def _gap_refused(sentence: str) -> DataLoss:
+    return DataLoss(
+        f"{sentence}. To go on behind this gap, and have it on record, archive with accept_gap "
+        "(--accept-gap). Set archive_required, so that it does not happen again."
     )
 
 
@@ -243,12 +282,23 @@ def check_identity(target: Archive, manifest: ArchiveManifest, view: LogView) ->
 
 def _archive_range(task: _Task) -> _Done:
     """Write a range, one file per day."""
+    first, end = task.one.wanted_from, task.one.wanted_to
+    table = read_ranges([task.one])
     files = [
         write_verified(task.store, _path(task, date, part), date, part)
-        for date, part in by_day(read_ranges([task.one]))
+        for date, part in by_day(table)
     ]
     handed = task.store.contents if isinstance(task.store, HandedFiles) else {}
-    return _Done(task.one.wanted_to, files, handed)
+    return _Done(first, end, _missing(table, first, end), files, handed)
+
+
+def _missing(table: pa.Table, first: int, end: int) -> list[tuple[int, int]]:
+    """Return the runs of seqs of [first, end) that a table does not have."""
+    if table.num_rows == end - first:
+        return []
+    seqs = np.concatenate([[first - 1], table.column("seq").to_numpy(), [end]])
+    at = np.flatnonzero(np.diff(seqs) > 1)
+    return [(int(seqs[one]) + 1, int(seqs[one + 1])) for one in at]
 
 
 def _path(task: _Task, date: str, table: pa.Table) -> str:
@@ -270,7 +320,8 @@ def by_day(table: pa.Table) -> list[tuple[str, pa.Table]]:
 
 
 def read_ranges(ranges: Sequence[Range]) -> pa.Table:
-    """Return the archived columns of some ranges."""
+    """Return the archived columns of some ranges, from the live log."""
     schema = archive_schema()
-    batches = read_partition(Partition(ranges), schema, Selection(location=""))
+    selection = Selection(location="", archive=NO_ARCHIVE)
+    batches = read_partition(Partition(ranges), schema, selection)
     return pa.Table.from_batches(batches, schema)

@@ -232,9 +232,10 @@ def _audit_archive(
     queue = messages.info.queue
     manifest = archive.manifest(queue.key)
     if manifest is None:
-        result.problems.append(
-            Problem(queue.key, "archive", archive.shown, 1, "nothing of this queue is archived")
-        )
+        # Only sealed segments are archived: a queue without one has nothing to archive yet.
+        if any(not span.is_last for span in messages.spans):
+            detail = "nothing of this queue is archived, although it has sealed segments"
+            result.problems.append(Problem(queue.key, "archive", archive.shown, 1, detail))
         return
     for gap in manifest.gaps:
         detail = f"seq {gap.first_seq} to {gap.end_seq - 1} were removed before they were archived"

@@ -41,8 +41,16 @@ class RedriveResult:
     dead_after: int
 
 
-def check_redrive(location: str, queue: str | None, group: str) -> QueueLocation:
-    """Return the queue whose dead letters are meant."""
+def check_redrive(
+    location: str, queue: str | None, group: str, transform: object = None
+) -> QueueLocation:
+    """Return the queue whose dead letters are meant. Raise InvalidInput for a bad `transform`."""
+    is_sql = isinstance(transform, str) and transform.strip()
+    if transform is not None and not is_sql and not callable(transform):
+        raise InvalidInput(
+            f"transform is {transform!r}; it must be a function of a DataFrame, or a SQL "
+            f"expression for the payload"
+        )
     found = queues_of_job(location, queue)
     if len(found) != 1:
         raise InvalidInput(f"name one queue: there are {', '.join(each.key for each in found)}")
@@ -69,12 +77,14 @@ def redrive(
     published, and then the old ones are discarded. If the job dies in between, running it again
     publishes nothing twice.
     """
-    target = check_redrive(path, queue, group)
+    target = check_redrive(path, queue, group, transform)
     options = {**target.options(), "table": "state", "group": group, "columns": ",".join(_COLUMNS)}
     state = spark.read.format("penstock").options(**options).load()
     dead = state.where("state = 'dead'").drop("state")
     dead = dead.withColumnRenamed("expires_at_ns", _EXPIRY)
     selected = dead if where is None else dead.where(where)
+    if isinstance(transform, str):
+        _changed(selected, transform)  # Spark checks the SQL, also if there are no dead letters
     failed = f.expr("unix_micros(last_failure)")
     letters = selected.select("id", "attempts", failed).orderBy("id").collect()
     ids = [row.id for row in letters]

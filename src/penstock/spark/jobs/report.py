@@ -17,15 +17,17 @@ from pyspark.sql import functions as f
 from penstock.arrow.locations import QueueLocation, queues_of_job
 from penstock.arrow.logs import groups_of
 from penstock.arrow.selection import NO_ARCHIVE
+from penstock.checking import check_number
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME, NS
-from penstock.spark.archive_stores import archive_of, check_place
+from penstock.spark.archive_stores import archive_of, check_outside, check_place
 from penstock.spark.jobs.report_page import page
 
 _ENDS = ("acked", "nacked", "timed_out", "dead", "expired", "released")
 _TOP = 10
 _PERCENTS = (0.5, 0.95, 0.99)
+_MAX_SLA_S = 100 * 365 * 86400
 
 
 @dataclass(slots=True)
@@ -45,9 +47,13 @@ class QueueReport:
     poison: list[dict[str, Any]] = field(default_factory=list)
 
 
-def check_report(location: str, target: str, queue: str | None, group: str) -> list[QueueLocation]:
+def check_report(
+    location: str, target: str, queue: str | None, group: str, sla_s: float = 60.0
+) -> list[QueueLocation]:
     """Return the queues to report on. Raise if the report cannot be written to the target."""
+    check_number("sla_s", sla_s, 0, _MAX_SLA_S)
     queues = queues_of_job(location, queue)
+    check_outside("report", target, location)
     check_place(target, writes=False)
     known = {name for one in queues for name in groups_of(one)}
     if group not in known:
@@ -68,7 +74,7 @@ def report(
 
     `target` is a directory or a URL, as for an archive.
     """
-    queues = check_report(path, target, queue, group)
+    queues = check_report(path, target, queue, group, sla_s)
     store = archive_of(spark, target).store
     reports = [report_of(spark, one, group, sla_s) for one in queues]
     made_at = datetime.fromtimestamp(SystemClock().now_ns() / NS, UTC)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
-from typing import TypedDict, Unpack
+from typing import Self
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -21,7 +21,7 @@ from penstock.archive.stores import LocalStore
 from penstock.arrow.locations import location_options, queues_of_job
 from penstock.arrow.logs import watcher_of
 from penstock.arrow.loss import DataLoss
-from penstock.arrow.selection import NO_ARCHIVE, nanoseconds
+from penstock.arrow.selection import NO_ARCHIVE, moment_in, names_in, seq_in
 from penstock.checking import check_choice
 from penstock.errors import InvalidInput
 from penstock.queue.attributes import MAX_ATTEMPTS, TENANT
@@ -44,7 +44,8 @@ _MAX_ATTEMPTS = (
 _LIVE_COLUMNS = tuple(name for name in ARCHIVED_COLUMNS if name != "attributes")
 
 
-class RangeOptions(TypedDict, total=False):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeOptions:
     """A range of an archived queue: by seq, id or time. Ends are exclusive.
 
     If a seq or an id names the first message, every message from there on is required: if the
@@ -52,25 +53,62 @@ class RangeOptions(TypedDict, total=False):
     range. With `fail_on_data_loss=False` both are skipped.
     """
 
-    queue: str | None
-    first_seq: int | None
-    end_seq: int | None
-    first_id: str | None
-    since: datetime | None
-    until: datetime | None
-    fail_on_data_loss: bool
+    queue: str | None = None
+    first_seq: int | None = None
+    end_seq: int | None = None
+    first_id: str | None = None
+    since_ns: int | None = None
+    until_ns: int | None = None
+    fail_on_data_loss: bool = True
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        queue: str | None,
+        first_seq: int | None,
+        end_seq: int | None,
+        first_id: str | None,
+        since: datetime | str | None,
+        until: datetime | str | None,
+        fail_on_data_loss: bool,
+    ) -> Self:
+        """Return the range that these arguments of a job mean. Raise InvalidInput for bad ones."""
+        if first_id is not None:
+            if first_seq is not None:
+                raise InvalidInput("give first_seq or first_id, not both")
+            codec.parse_id(first_id)
+        made = cls(
+            queue=queue,
+            first_seq=seq_in("first_seq", first_seq),
+            end_seq=seq_in("end_seq", end_seq),
+            first_id=first_id,
+            since_ns=moment_in("since", since),
+            until_ns=moment_in("until", until),
+            fail_on_data_loss=fail_on_data_loss,
+        )
+        from_ns, to_ns = made.since_ns, made.until_ns
+        if from_ns is not None and to_ns is not None and from_ns > to_ns:
+            raise InvalidInput(f"since is {since}, which is after until, {until}")
+        _check_seqs(first_seq, end_seq)
+        return made
+
+
+def _check_seqs(first_seq: int | None, end_seq: int | None) -> None:
+    if first_seq is not None and end_seq is not None and first_seq > end_seq:
+        raise InvalidInput(f"first_seq is {first_seq}, which is after end_seq, {end_seq}")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRange:
-    """The seqs [first_seq, end_seq) and times [since, until) of an archived queue."""
+    """The seqs [first_seq, end_seq) and times [since_ns, until_ns) of an archived queue."""
 
     archive: Archive
     manifest: ArchiveManifest
     first_seq: int
     end_seq: int
-    since: datetime | None
-    until: datetime | None
+    since_ns: int | None
+    until_ns: int | None
 
     def files(self) -> list[ArchivedFile]:
         """Return the files that may have messages of the range."""
@@ -81,20 +119,17 @@ class ArchivedRange:
 
     @property
     def times_ns(self) -> tuple[int | None, int | None]:
-        return (
-            None if self.since is None else nanoseconds(self.since),
-            None if self.until is None else nanoseconds(self.until),
-        )
+        return self.since_ns, self.until_ns
 
     @property
     def condition(self) -> Column:
         """Return which rows of the files are wanted."""
-        seq, timestamp = f.col("seq"), f.col("timestamp")
+        seq, time_ns = f.col("seq"), f.col("timestamp_ns")
         parts = [seq >= self.first_seq, seq < self.end_seq]
-        if self.since is not None:
-            parts.append(timestamp >= f.lit(self.since))
-        if self.until is not None:
-            parts.append(timestamp < f.lit(self.until))
+        if self.since_ns is not None:
+            parts.append(time_ns >= self.since_ns)
+        if self.until_ns is not None:
+            parts.append(time_ns < self.until_ns)
         return reduce(Column.__and__, parts)
 
 
@@ -102,40 +137,61 @@ def check_restore(
     archive: str,
     target: str | None = None,
     target_queue: str | None = None,
-    **options: Unpack[RangeOptions],
+    *,
+    queue: str | None = None,
+    first_seq: int | None = None,
+    end_seq: int | None = None,
+    first_id: str | None = None,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+    time_header: str | None = None,
+    fail_on_data_loss: bool = True,
 ) -> None:
-    """Check a range, and the target if one is given, without Spark.
+    """Check the arguments of `restore` without Spark. The target may be left out.
 
     What is on Hadoop's file systems is checked when Spark runs.
     """
+    _check_time_header(time_header)
+    options = RangeOptions.checked(
+        queue=queue,
+        first_seq=first_seq,
+        end_seq=end_seq,
+        first_id=first_id,
+        since=since,
+        until=until,
+        fail_on_data_loss=fail_on_data_loss,
+    )
     if place_of(archive).kind != "hadoop":
         _range(open_archive(archive), options)
     if target is not None:
         check_target(target, target_queue)
 
 
+def _check_time_header(name: object) -> None:
+    if name is None:
+        return
+    if not isinstance(name, str) or not name.strip() or any(bad in name for bad in "\r\n\0"):
+        raise InvalidInput(
+            f"time_header is {name!r}; it must be the name of a header, without line breaks and "
+            f"NUL, or left out"
+        )
+
+
 def _range(archive: Archive, options: RangeOptions) -> ArchivedRange:
     """Return the range that is meant, within what the archive has."""
-    manifest = archive.one_manifest(options.get("queue"))
-    first_seq, end_seq = options.get("first_seq"), options.get("end_seq")
-    since, until = options.get("since"), options.get("until")
-    for name, moment in (("since", since), ("until", until)):
-        if moment is not None and moment.tzinfo is None:
-            raise InvalidInput(f"{name} is {moment}, which has no time zone: add one")
-    if since is not None and until is not None and since > until:
-        raise InvalidInput(f"since is {since}, which is after until, {until}")
-    if (first_id := options.get("first_id")) is not None:
-        if first_seq is not None:
-            raise InvalidInput("give first_seq or first_id, not both")
-        _, identity, first_seq = codec.parse_id(first_id)
+    manifest = archive.one_manifest(options.queue)
+    first_seq, end_seq = options.first_seq, options.end_seq
+    if options.first_id is not None:
+        _, identity, first_seq = codec.parse_id(options.first_id)
         if identity != manifest.identity:
-            raise InvalidInput(f"{first_id} is the id of a message of another queue")
-    if first_seq is not None and end_seq is not None and first_seq > end_seq:
-        raise InvalidInput(f"first_seq is {first_seq}, which is after end_seq, {end_seq}")
+            raise InvalidInput(f"{options.first_id} is the id of a message of another queue")
+        _check_seqs(first_seq, end_seq)
     low = max(manifest.first_seq, first_seq or 0)
     high = manifest.next_seq if end_seq is None else min(end_seq, manifest.next_seq)
-    wanted = ArchivedRange(archive, manifest, low, max(low, high), since, until)
-    _report_loss(wanted, first_seq, end_seq, fail=options.get("fail_on_data_loss", True))
+    wanted = ArchivedRange(
+        archive, manifest, low, max(low, high), options.since_ns, options.until_ns
+    )
+    _report_loss(wanted, first_seq, end_seq, fail=options.fail_on_data_loss)
     return wanted
 
 
@@ -190,7 +246,8 @@ def _time_before(wanted: ArchivedRange, seq: int) -> int | None:
     last = max(files, key=lambda file: file.first_seq)
     if last.last_seq < seq:
         return last.last_ns
-    # An earlier version merged files over the gap.
+    # The gap is inside a file: compaction took messages out of a segment, or an earlier version
+    # merged files over the gap.
     schema = pa.schema([("seq", pa.int64()), ("timestamp_ns", pa.int64())])
     batches = list(read_range(wanted.archive.store, last, schema, (last.first_seq, seq)))
     return int(batches[-1]["timestamp_ns"][-1].as_py())
@@ -200,18 +257,61 @@ def archived(
     spark: SparkSession,
     archive: str,
     *,
-    columns: Sequence[str] | None = None,
-    **options: Unpack[RangeOptions],
+    queue: str | None = None,
+    columns: str | Sequence[str] | None = None,
+    first_seq: int | None = None,
+    end_seq: int | None = None,
+    first_id: str | None = None,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+    fail_on_data_loss: bool = True,
 ) -> DataFrame:
     """Return the messages of a range of an archived queue. Only files of the manifest are read.
 
     Each task checks the files that it reads against the manifest. A damaged file fails the query.
-    Fewer `columns` are faster: Spark does not tell a source which ones a query needs.
+
+    Args:
+        spark: Any session that finds the data source `penstock`.
+        archive: Directory or URL of the archive.
+        queue: Queue of the archive. It may be left out if there is only one.
+        columns: Names of columns, or `*`. Fewer columns are faster: Spark does not tell a source
+            which ones a query needs.
+        first_seq: Start at this seq. A message from here on that was removed is data loss.
+        end_seq: Stop before this seq.
+        first_id: Start at the message with this id, instead of a seq.
+        since: Start at the first message of this time or later: a datetime with a time zone, or
+            text in ISO 8601 (UTC by default). Of seqs and times together, both must hold.
+        until: Stop before the first message of this time or later.
+        fail_on_data_loss: False to skip what was removed.
     """
-    for name in columns or ():
+    names = _columns_in(columns)
+    options = RangeOptions.checked(
+        queue=queue,
+        first_seq=first_seq,
+        end_seq=end_seq,
+        first_id=first_id,
+        since=since,
+        until=until,
+        fail_on_data_loss=fail_on_data_loss,
+    )
+    return _rows(spark, _range(archive_of(spark, archive), options), names)
+
+
+def _columns_in(columns: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return checked names of columns of the archive; None and `*` stand for all."""
+    is_text = isinstance(columns, str | Sequence) and all(isinstance(one, str) for one in columns)
+    if columns is not None and not is_text:
+        raise InvalidInput(
+            f"columns is {columns!r}; it must be names of columns: a list, or text with commas"
+        )
+    names = names_in("columns", columns)
+    if names is None or names == ("*",):
+        return ARCHIVED_COLUMNS
+    for name in names:
         check_choice("a column", name, ARCHIVED_COLUMNS)
-    wanted = _range(archive_of(spark, archive), options)
-    return _rows(spark, wanted, columns or ARCHIVED_COLUMNS)
+        if names.count(name) > 1:
+            raise InvalidInput(f"columns names {name!r} twice: leave one out")
+    return names
 
 
 def _rows(
@@ -261,20 +361,34 @@ def restore(
     target: str,
     *,
     target_queue: str | None = None,
+    queue: str | None = None,
+    first_seq: int | None = None,
+    end_seq: int | None = None,
+    first_id: str | None = None,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
     time_header: str | None = None,
-    **options: Unpack[RangeOptions],
+    fail_on_data_loss: bool = True,
 ) -> int:
     """Put archived messages into a queue, in order. Return the number of messages written.
 
     They become new messages with the same payload, headers, key, priority, times, maximum attempts
     and tenant, and with new ids. A queue gets each message of an archived queue once: of a range
-    that overlaps an earlier one, only the rest is written.
+    that overlaps an earlier one, only the rest is written. The range is given as for `archived`.
 
     The messages of a queue are in the order of their times, so the time of publication is new.
     `time_header` names a header for the original one, in nanoseconds since 1970.
     """
-    if time_header is not None and not time_header.strip():
-        raise InvalidInput("time_header is empty: name a header, or leave it out")
+    _check_time_header(time_header)
+    options = RangeOptions.checked(
+        queue=queue,
+        first_seq=first_seq,
+        end_seq=end_seq,
+        first_id=first_id,
+        since=since,
+        until=until,
+        fail_on_data_loss=fail_on_data_loss,
+    )
     check_target(target, target_queue)
     wanted = _range(archive_of(spark, archive), options)
     # Times rise with seqs, so a range of times is a range of seqs as well.
@@ -316,12 +430,12 @@ def _by_seqs(wanted: ArchivedRange) -> ArchivedRange:
         if found := _seqs_in(wanted, file, schema):
             break
     if not found:
-        return replace(wanted, end_seq=wanted.first_seq, since=None, until=None)
+        return replace(wanted, end_seq=wanted.first_seq, since_ns=None, until_ns=None)
     first = found[0]
     for file in reversed(files):
         if found := _seqs_in(wanted, file, schema):
             break
-    return replace(wanted, first_seq=first, end_seq=found[-1] + 1, since=None, until=None)
+    return replace(wanted, first_seq=first, end_seq=found[-1] + 1, since_ns=None, until_ns=None)
 
 
 def _seqs_in(wanted: ArchivedRange, file: ArchivedFile, schema: pa.Schema) -> list[int]:
@@ -387,8 +501,8 @@ def live_and_archived(
     Reading raises DataLoss if messages were removed before they were archived. Without
     `fail_on_data_loss` they are skipped.
     """
-    range_options: RangeOptions = {"queue": queue, "fail_on_data_loss": fail_on_data_loss}
-    wanted = _range(archive_of(spark, archive), range_options)
+    whole = RangeOptions(queue=queue, fail_on_data_loss=fail_on_data_loss)
+    wanted = _range(archive_of(spark, archive), whole)
     for one in queues_of_job(path, queue):
         if one.key == wanted.manifest.queue:
             check_identity(wanted.archive, wanted.manifest, watcher_of(one, "messages").view())

@@ -1,18 +1,18 @@
 """Stream: copy a queue to files, a table, the console or another queue; or any stream to them."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.archive.places import place_of
 from penstock.arrow.locations import location_options, queues_of_job
-from penstock.checking import check_choice, check_number, is_url
+from penstock.checking import check_choice
 from penstock.errors import InvalidInput
+from penstock.spark.archive_stores import check_outside
 from penstock.spark.delta_stream import DeltaTarget
 from penstock.spark.iceberg_stream import IcebergTarget
-from penstock.spark.jobs.queries import name_query
+from penstock.spark.jobs.queries import check_query, name_query
 from penstock.spark.sessions import archive_secrets
 from penstock.spark.sink_rows import EXACT_TIMES, SINK_COLUMNS
 from penstock.spark.table_sink import (
@@ -32,20 +32,17 @@ def check_stream(
 ) -> None:
     """Raise for a source or a target that cannot be used. Spark checks its own targets."""
     check_choice("to", to, TARGETS)
+    if target_queue is not None and to != "queue":
+        raise InvalidInput(
+            f"target_queue is {target_queue!r}, but to is {to!r}: leave it out, or stream to queue"
+        )
     sources = [] if source is None else queues_of_job(source, queue)
     if to == "delta":
         DeltaTarget.parse(target)
     elif to == "iceberg":
         IcebergTarget.parse(target)
-    if to in ("parquet", "delta") and source is not None and not is_url(source):
-        place = place_of(target)
-        if place.kind == "local" and Path(place.root).resolve().is_relative_to(
-            Path(source).resolve()
-        ):
-            raise InvalidInput(
-                f"the target {target} is inside {source}, and its files would mix with the "
-                f"queue's: choose a directory outside"
-            )
+    if to in ("parquet", "delta") and source is not None:
+        check_outside("target", target, source)
     if to == "queue":
         written = check_target(target, target_queue)
         identity = identity_of(written) if sources else None
@@ -81,7 +78,7 @@ def stream(
     `iceberg`, and the location of a queue for `queue`. Tables are created when needed. They get the
     columns that they lack, and have each row once, as long as the checkpoint is kept.
     """
-    check_number("interval_s", interval_s, 0, 86400)
+    check_query(checkpoint, interval_s)
     check_stream(source if isinstance(source, str) else None, target, to, queue, target_queue)
     if isinstance(source, DataFrame):
         frame = source
