@@ -53,12 +53,15 @@ OnGap = Callable[[int, int], None]  # called with removed seqs [first, end)
 
 
 def decode(
-    one: Range, table: TableColumns, on_gap: OnGap = lambda _first, _end: None
+    one: Range,
+    table: TableColumns,
+    on_gap: OnGap = lambda _first, _end: None,
+    bytes_of: Callable[[Range], memoryview | None] = range_bytes,
 ) -> Iterator[tuple[list[pa.Array], int]]:
     """Yield columns and row counts of the wanted entries of a range. Raise FastPathFailed."""
     if not one.intact:
         raise FastPathFailed(one.wanted_from)
-    view = range_bytes(one)
+    view = bytes_of(one)
     if view is None:
         raise SegmentChanged(one.wanted_from)
     with_sizes = list(dict.fromkeys([*table.needed, "offset", "size"]))

@@ -5,8 +5,8 @@ planned, the range is planned again. Where it is not as planned for another reas
 reader is used, which reports damage and loss.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike
 
@@ -28,12 +28,13 @@ from penstock.arrow.history import (
     read_archived,
     relaxed,
 )
+from penstock.arrow.holding import HeldRanges
 from penstock.arrow.locations import check_reachable
 from penstock.arrow.logs import LedgerReader, ledger_reader, watcher_of
 from penstock.arrow.loss import DataLoss, report_damage, report_gap, report_loss
 from penstock.arrow.message_columns import MessageColumns, StateColumns
 from penstock.arrow.planning import Partition, plan_batch, plan_history, queues_of
-from penstock.arrow.ranges import Range
+from penstock.arrow.ranges import Range, range_bytes
 from penstock.arrow.selection import (
     AUTO,
     DEFAULT_PARTITION_BYTES,
@@ -76,8 +77,9 @@ def read(
     """Return a range of a queue, or all of it, as a stream of Arrow record batches.
 
     What is durable at the time of the call is read; a writer is not disturbed. Only the segments of
-    the range are opened, and only the parts that the index names. Ends are exclusive. Nothing is
-    read before the first batch is asked for, and one batch is held at a time.
+    the range are opened, and only the parts that the index names. Ends are exclusive. No message is
+    read before the first batch is asked for, and one batch is held at a time. The files of a
+    directory are held open, so compaction does not take away what is not read yet.
 
     Args:
         location: Directory of a queue, data directory of a broker, or URL of a broker or a queue.
@@ -125,16 +127,27 @@ def read(
         table, selection.columns, several_queues=len(queues) > 1, include_headers=False
     )
     schema = relaxed(schema, selection, queues)
-    partitions = plan_batch(selection, Bounds(), schema.names)
-    return pa.RecordBatchReader.from_batches(schema, _batches(partitions, schema, selection))
+    partitions, held = _plan_and_hold(selection, schema)
+    batches = _batches(partitions, schema, selection, held)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _plan_and_hold(selection: Selection, schema: pa.Schema) -> tuple[list[Partition], HeldRanges]:
+    """Plan a read, and hold its segments, so that compaction cannot overtake it."""
+    for _ in range(_MAX_PLANS):
+        partitions = plan_batch(selection, Bounds(), schema.names)
+        held = HeldRanges.hold(one for part in partitions for one in part.ranges)
+        if held is not None:
+            return partitions, held
+    return partitions, HeldRanges({})
 
 
 def _batches(
-    partitions: Sequence[Partition], schema: pa.Schema, selection: Selection
+    partitions: Sequence[Partition], schema: pa.Schema, selection: Selection, held: HeldRanges
 ) -> Iterator[pa.RecordBatch]:
     is_empty = True
     for one in partitions:
-        for batch in read_partition(one, schema, selection):
+        for batch in _PartitionReader(one, schema, selection, held.take).batches():
             is_empty = False
             yield batch
     if is_empty:  # polars takes the schema from the first batch
@@ -148,69 +161,71 @@ def read_partition(
     partition: Partition, schema: pa.Schema, selection: Selection
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task as Arrow batches."""
-    for archived in partition.archived:
-        yield from read_archived(archived, schema)
-    for one in partition.ranges:
-        yield from _read_live(one, partition, schema, selection)
+    return _PartitionReader(partition, schema, selection, range_bytes).batches()
 
 
-def _read_live(
-    one: Range,
-    partition: Partition,
-    schema: pa.Schema,
-    selection: Selection,
-    plans: int = _FIRST_PLAN,
-) -> Iterator[pa.RecordBatch]:
-    table = _columns(partition, one, schema.names, selection)
-    try:
-        for arrays, rows in _read_range(one, table, selection):
-            if rows:
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-    except SegmentChanged as changed:
-        if plans == _MAX_PLANS:
+@dataclass(frozen=True, slots=True)
+class _PartitionReader:
+    partition: Partition
+    schema: pa.Schema
+    selection: Selection
+    bytes_of: Callable[[Range], memoryview | None]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for archived in self.partition.archived:
+            yield from read_archived(archived, self.schema)
+        for one in self.partition.ranges:
+            yield from self._live(one, _FIRST_PLAN)
+
+    def _live(self, one: Range, plans: int) -> Iterator[pa.RecordBatch]:
+        table = _columns(self.partition, one, self.schema.names, self.selection)
+        try:
+            for arrays, rows in _read_range(one, table, self.selection, self.bytes_of):
+                if rows:
+                    yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        except SegmentChanged as changed:
+            if plans == _MAX_PLANS:
+                raise DataLoss(
+                    f"queue {one.info.queue.key}: {one.file} is rewritten again and again while it "
+                    f"is read: read it again when the writer has finished compacting"
+                ) from None
+            yield from self._without_positions()._again(one, changed.from_seq, plans + 1)
+
+    def _without_positions(self) -> "_PartitionReader":
+        """Return a reader without the archive if the schema requires positions in segments."""
+        names = (name for name in self.schema.names if name in POSITIONS)
+        if all(self.schema.field(name).nullable for name in names):
+            return self
+        return replace(self, selection=replace(self.selection, archive=NO_ARCHIVE))
+
+    def _again(self, one: Range, first: int, plans: int) -> Iterator[pa.RecordBatch]:
+        """Plan the rest of a range again, whose segment was removed or rewritten, and read it.
+
+        The read is of the moment at which it was planned, so every message of the range is
+        required: it is in the segments that the queue has now, or in the archive, or it is
+        reported as loss.
+        """
+        try:
+            view = watcher_of(one.info.queue, one.log).view()
+            if view.info.identity != one.info.identity:  # the queue was deleted and created again
+                key, fail = one.info.queue.key, self.selection.fail_on_data_loss
+                report_loss(key, one.log, first, one.wanted_to - 1, fail=fail)
+                return
+            history = History(view, self.selection)
+            archived, live = plan_history(history, first, one.wanted_to, first, self.selection)
+            parts: list[Range | ArchivedRange] = [*archived, *live]
+            for part in sorted(parts, key=_first_seq):
+                if isinstance(part, ArchivedRange):
+                    yield from read_archived(part, self.schema)
+                else:
+                    yield from self._live(part, plans)
+        except DataLoss as error:
+            if plans > _FIRST_PLAN + 1:
+                raise  # the caller adds the sentence
             raise DataLoss(
-                f"queue {one.info.queue.key}: {one.file} is rewritten again and again while it is "
-                f"read: read it again when the writer has finished compacting"
+                f"{error} They were there when this read was planned; a new read returns what the "
+                f"queue has now."
             ) from None
-        yield from _read_again(one, changed.from_seq, partition, schema, selection, plans + 1)
-
-
-def _read_again(
-    one: Range,
-    first: int,
-    partition: Partition,
-    schema: pa.Schema,
-    selection: Selection,
-    plans: int,
-) -> Iterator[pa.RecordBatch]:
-    """Plan the rest of a range again, whose segment was removed or rewritten, and read it.
-
-    The read is of the moment at which it was planned, so every message of the range is required:
-    it is in the segments that the queue has now, or in the archive, or it is reported as loss.
-    """
-    if any(name in POSITIONS and not schema.field(name).nullable for name in schema.names):
-        selection = replace(selection, archive=NO_ARCHIVE)  # archived messages have no position
-    try:
-        view = watcher_of(one.info.queue, one.log).view()
-        if view.info.identity != one.info.identity:  # the queue was deleted and created again
-            key, fail = one.info.queue.key, selection.fail_on_data_loss
-            report_loss(key, one.log, first, one.wanted_to - 1, fail=fail)
-            return
-        history = History(view, selection)
-        archived, live = plan_history(history, first, one.wanted_to, first, selection)
-        parts: list[Range | ArchivedRange] = [*archived, *live]
-        for part in sorted(parts, key=_first_seq):
-            if isinstance(part, ArchivedRange):
-                yield from read_archived(part, schema)
-            else:
-                yield from _read_live(part, partition, schema, selection, plans)
-    except DataLoss as error:
-        if plans > _FIRST_PLAN + 1:
-            raise  # the caller adds the sentence
-        raise DataLoss(
-            f"{error} They were there when this read was planned; a new read returns what the "
-            f"queue has now."
-        ) from None
 
 
 def _first_seq(part: Range | ArchivedRange) -> int:
@@ -231,13 +246,16 @@ def _columns(
 
 
 def _read_range(
-    one: Range, table: TableColumns, selection: Selection
+    one: Range,
+    table: TableColumns,
+    selection: Selection,
+    bytes_of: Callable[[Range], memoryview | None],
 ) -> Iterator[tuple[list[pa.Array], int]]:
     def on_gap(first: int, end: int) -> None:
         report_gap(one, first, end, fail=selection.fail_on_data_loss)
 
     try:
-        yield from decode(one, table, on_gap)
+        yield from decode(one, table, on_gap, bytes_of)
     except SegmentChanged:
         raise
     except FastPathFailed as failed:
