@@ -99,7 +99,7 @@ coverage: machine-test .venv/.dev
 # The hypothesis plugin marks every property test, so they can be selected.
 .PHONY: test-long
 test-long: machine-long .venv/.long
-	HYPOTHESIS_PROFILE=long .venv/bin/pytest -n $(JOBS) -m "long or hypothesis" --timeout=3600
+	HYPOTHESIS_PROFILE=long .venv/bin/pytest -n $(JOBS) -m "long or hypothesis" --timeout=3600 -o faulthandler_timeout=4000
 
 .PHONY: lint
 lint: .venv/.dev
