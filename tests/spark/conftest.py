@@ -1,9 +1,11 @@
 """One Spark session for the whole run: it takes longer to start than most tests to run."""
 
+import logging
 import os
 from collections.abc import Iterator
 
 import pytest
+from pyspark.logger.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.arrow.locations import close_connections
@@ -15,6 +17,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+_ADD_HANDLER = PySparkLogger.addHandler
+
+
+def _add_handler(logger: PySparkLogger, handler: logging.Handler) -> None:
+    """Add a handler to one of PySpark's loggers, without changing a format that it has.
+
+    PySpark's loggers set their own format, JSON. From pytest 9.1 on they get the handlers that
+    capture logs, whose texts would be JSON in all later tests of the process.
+    """
+    if handler.formatter is None:
+        _ADD_HANDLER(logger, handler)
+    else:
+        logging.Logger.addHandler(logger, handler)
+
+
+PySparkLogger.addHandler = _add_handler  # type: ignore[assignment,method-assign]
 
 
 @pytest.fixture(autouse=True)
