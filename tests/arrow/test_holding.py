@@ -3,10 +3,12 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
 
+import penstock
 import penstock.arrow
 import penstock.arrow.reading
 from penstock import Queue
@@ -59,6 +61,46 @@ def test_compaction_does_not_take_away_what_is_not_read_yet(
         assert reader.read_all().equals(expected)
         if table == "messages":
             assert len(seqs(penstock.arrow.read(tmp_path))) < MANY, "nothing was removed"
+
+
+@pytest.mark.parametrize("table", ["messages", "state"])
+def test_messages_that_were_removed_before_the_call_are_not_missed(
+    tmp_path: Path, table: Any
+) -> None:
+    """The segment ends with removed messages, and is then removed as a whole."""
+    with penstock.open(tmp_path, segment_entries=10, auto_compact=False) as queue:
+        queue.enqueue_batch([b"x"] * 10)
+        queue.enqueue_batch([b"x"] * 10)
+        queue.sync()
+        jobs = queue.lease(10)
+        queue.ack(jobs[3:])
+        queue.compact()
+        reader = penstock.arrow.read(tmp_path, table=table, columns="seq")
+        queue.ack(jobs[:3])
+        queue.compact()
+        assert seqs(reader) == [1, 2, 3, *range(11, 21)]
+
+
+def test_a_queue_that_is_created_again_is_not_mixed_with_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+
+    def create(payload: bytes) -> Queue:
+        queue = penstock.open(path, segment_entries=10, auto_compact=False)
+        for _ in range(3):
+            queue.enqueue_batch([payload] * 10)
+        return queue
+
+    with create(b"old") as queue:
+        queue.ack(queue.lease(10)[3:])
+        queue.compact()
+    readers = [
+        penstock.arrow.read(path, columns="payload"),
+        penstock.arrow.read(path, columns="payload", fail_on_data_loss=False),
+    ]
+    rmtree(path)
+    create(b"new").close()
+    for reader in readers:
+        assert reader.read_all()["payload"].to_pylist() == [b"old"] * 23
 
 
 def test_a_segment_that_changes_while_a_read_is_planned_is_planned_again(

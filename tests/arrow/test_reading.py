@@ -14,9 +14,11 @@ import pytest
 
 import penstock
 import penstock.arrow
+from penstock.arrow.loss import DamagedSegment
 from penstock.arrow.tables import COLUMNS, DEFAULT_COLUMNS
 from penstock.clock import ManualClock
 from penstock.errors import InvalidInput, NotALedger, PenstockError, Unreachable
+from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.model import NS
 from tests.server.running import RunningServer
 from tests.spark.in_process import rows
@@ -261,3 +263,48 @@ def test_a_broker_serves_the_same_rows(tmp_path: Path) -> None:
         assert penstock.arrow.read(f"{server.url}/shop/orders").read_all() == wanted
     with pytest.raises(Unreachable):
         penstock.arrow.read(server.url)
+
+
+# -- files that are not as they were written -------------------------------------------------------
+
+
+def test_an_index_of_another_segment_is_not_used(tmp_path: Path) -> None:
+    with penstock.open(tmp_path, segment_entries=20) as queue:
+        for _ in range(60):
+            queue.enqueue(b"x" * 1000)
+    indexes = sorted((tmp_path / "messages").glob("*.idx"))
+    indexes[1].write_bytes(indexes[0].read_bytes())
+    found = penstock.arrow.read(tmp_path, columns="seq", first_seq=15, end_seq=23)
+    assert seqs(found) == list(range(15, 23))
+
+
+@pytest.mark.parametrize("way", ["a segment", "first of a segment", "last of a segment"])
+def test_a_range_of_times_reports_lost_messages_that_may_be_in_it(
+    hundred: Path, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = penstock.arrow.read(hundred, columns=["timestamp", "segment"]).read_all()
+    segments = found["segment"].to_pylist()
+    first = segments[50]  # the seq with which a segment in the midst begins
+    last = first + segments.count(first) - 1
+    times = {seq: at.isoformat() for seq, at in enumerate(found["timestamp"].to_pylist(), 1)}
+    segment = hundred / "messages" / f"{first:020d}.log"
+    if way == "a segment":
+        segment.unlink()
+        lost = first + 2
+    else:
+        data = bytearray(segment.read_bytes())
+        data[HEADER_BYTES + 40 if way == "first of a segment" else -10] ^= 1
+        segment.write_bytes(data)
+        lost = first if way == "first of a segment" else last
+    for low, high in ((lost, 101), (lost, lost + 1), (1, lost + 1)):
+        since, until = times[low], times.get(high)
+        with pytest.raises(DamagedSegment, match="are lost"):
+            penstock.arrow.read(hundred, since=since, until=until).read_all()
+        with pytest.raises(DamagedSegment):
+            until = until or "2100-01-01"
+            rows(hundred, startingTimestamp=since, endingTimestamp=until)
+    assert seqs(penstock.arrow.read(hundred, since=times[last + 2])) == list(range(last + 2, 101))
+    assert seqs(penstock.arrow.read(hundred, until=times[first - 1])) == list(range(1, first - 1))
+    rest = seqs(penstock.arrow.read(hundred, since=times[lost], verify=False))
+    assert rest == list(range((last if way == "a segment" else lost) + 1, 101))
+    assert "skipped" in caplog.text

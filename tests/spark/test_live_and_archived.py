@@ -247,8 +247,9 @@ def test_a_lost_manifest_is_told_and_not_read_around(
     newest = max((target / "_manifests").rglob("*.json"))
     newest.unlink()
     for ways in ({}, {"startingTimestamp": "2020-01-01"}, {"startingOffsets": 250}):
-        with pytest.raises(ArchiveError, match="newest manifest is missing"):
-            rows(data, queue=QUEUE, **ways)
+        for options in (ways, {**ways, "archive": str(target)}):
+            with pytest.raises(ArchiveError, match="newest manifest is missing"):
+                rows(data, queue=QUEUE, **options)
     with (
         RunningServer(data) as server,
         pytest.raises(ArchiveError, match="newest manifest is missing"),
@@ -407,7 +408,7 @@ def test_an_archive_that_moved_is_an_error_that_says_what_to_do(
         rows(data, queue="shop/other", archive=str(tmp_path / "elsewhere"))
 
 
-@pytest.mark.parametrize("way", ["a flipped bit", "emptied", "cut"])
+@pytest.mark.parametrize("way", ["a flipped bit", "emptied", "cut", "of another queue"])
 def test_a_damaged_record_of_the_archive_fails_the_reads_that_need_it(
     data: Path, orders: Path, target: Path, history: list[int], way: str
 ) -> None:
@@ -415,7 +416,12 @@ def test_a_damaged_record_of_the_archive_fails_the_reads_that_need_it(
     content = note.read_bytes()
     at = content.index(b'"upto"') + 8
     flipped = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
-    note.write_bytes({"emptied": b"", "cut": content[:-9]}.get(way, flipped))
+    with open_small(data / "shop" / "other") as other:
+        other.enqueue_batch([b"x" * 100] * 300)
+    archive(data, target, queue="shop/other")
+    foreign = (data / "shop" / "other" / "archived.json").read_bytes()
+    contents = {"emptied": b"", "cut": content[:-9], "of another queue": foreign}
+    note.write_bytes(contents.get(way, flipped))
     with pytest.raises(ArchiveError, match=r"archived\.json cannot be read .*archive job again"):
         rows(data, queue=QUEUE)
     with pytest.raises(ArchiveError, match=r"archived\.json cannot be read"):
@@ -452,7 +458,7 @@ def test_a_queue_that_was_created_again_has_no_archive(
     with open_small(orders) as queue:
         queue.enqueue(b"new")
     assert seqs(rows(data, queue=QUEUE)) == [1]
-    (orders / "archived.json").write_bytes(note)  # that of another queue counts for nothing
+    (orders / "archived.json").write_bytes(note)  # that of another queue is not needed
     assert seqs(rows(data, queue=QUEUE)) == [1]
     with pytest.raises(ArchiveError, match="has nothing of queue"):
         rows(data, queue=QUEUE, archive=str(target))

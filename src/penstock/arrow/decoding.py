@@ -66,6 +66,7 @@ def decode(
         raise SegmentChanged(one.wanted_from)
     with_sizes = list(dict.fromkeys([*table.needed, "offset", "size"]))
     offset, expected = one.start, one.first_seq
+    rows_from = offset  # of the last batch with rows
     while offset < one.end:
         try:
             found = _decode_columns(one, view, offset, table.needed)
@@ -88,12 +89,28 @@ def decode(
         if not seqs.equals(pc.add(_RAMP.slice(0, len(seqs)), _int64(expected))):
             found = _decode_columns(one, view, offset, with_sizes)
             _check_gaps(one, view, found, seqs, offset, expected, on_gap)
-        offset, expected = found.next_offset, seqs[-1].as_py() + 1
+        rows_from, offset, expected = offset, found.next_offset, seqs[-1].as_py() + 1
         yield from _wanted(one, table, found, seqs)
         if expected >= one.wanted_to:
             return  # the rest belongs to another range
     if expected < one.end_seq:
-        raise FastPathFailed(max(expected, one.wanted_from))
+        # The last batch went on over tombstones behind its rows.
+        after = _seq_after_tombstones(
+            one, view, _end_of_rows(one, view, rows_from), offset, expected
+        )
+        if after > expected:
+            on_gap(expected, after)
+        if after < one.end_seq:
+            raise FastPathFailed(max(after, one.wanted_from))
+
+
+def _end_of_rows(one: Range, view: memoryview, offset: int) -> int:
+    """Return the offset behind the last row of a batch; the batch's own if it has no rows."""
+    found = _decode_columns(one, view, offset, ["offset", "size"])
+    if not found.rows:
+        return offset
+    offsets = memoryview(found.buffers["offset"]).cast("q")
+    return int(offsets[-1]) + memoryview(found.buffers["size"]).cast("i")[-1]
 
 
 def _decode_columns(one: Range, view: memoryview, offset: int, names: Sequence[str]) -> Columns:

@@ -19,7 +19,7 @@ from penstock.archive import Archive, ArchivedFile, ArchiveError, ArchiveManifes
 from penstock.archive.parquet import read_file
 from penstock.archive.stores import ArchiveStore
 from penstock.arrow.locations import QueueLocation
-from penstock.arrow.logs import find_time, watcher_of
+from penstock.arrow.logs import before_loss, find_time, watcher_of
 from penstock.arrow.message_columns import MICROSECOND_NS, constant
 from penstock.arrow.segments import LogView, QueueInfo
 from penstock.arrow.selection import AUTO, NO_ARCHIVE, Selection, Table
@@ -87,12 +87,18 @@ class History:
                 f"the option 'archive', as this machine sees it, or archive=none to read only the "
                 f"live log"
             )
-        if self._selection.archive == AUTO and manifest.next_seq < self.view.archived_upto:
+        upto = self.view.archived_upto
+        if self._selection.archive != AUTO:
+            upto = min(
+                upto, self.live_from
+            )  # an older copy will do while the live log has the rest
+        if manifest.next_seq < upto:
             raise ArchiveError(
                 f"the archive {archive.shown} has messages of queue {key} below seq "
-                f"{manifest.next_seq}, and was written up to {self.view.archived_upto}: its newest "
-                f"manifest is missing. Restore the files of `_manifests` from a backup of the "
-                f"archive, or give archive=none to read only the live log."
+                f"{manifest.next_seq}, and the queue was archived up to {self.view.archived_upto}: "
+                f"the newest manifest is missing, or this is an old copy. Restore the files of "
+                f"`_manifests` from a backup of the archive, or give archive=none to read only the "
+                f"live log."
             )
         return archive, manifest
 
@@ -136,6 +142,16 @@ class History:
         if self._location is None or first >= self.live_from:
             return False
         return self.archived[0] <= first < self.archived[1]
+
+    def first_at(self, timestamp_ns: int) -> int:
+        """Return where a read from a time on begins.
+
+        This is the first message at or after the time, or before it messages that are lost to
+        damage: their times are not known, so the read must report them.
+        """
+        found = self.find_time(timestamp_ns)
+        in_archive = self._archived is not None and found <= self.archived[1]
+        return found if in_archive else before_loss(self.view, found)
 
     def find_time(self, timestamp_ns: int) -> int:
         """Return the first seq at or after a time, or the next seq if there is none."""

@@ -1,6 +1,6 @@
 """Access to a queue's logs, in a directory or at a broker: views, times, groups, entries."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -101,22 +101,49 @@ def _segments(view: LogView) -> list[Segment]:
     """Return the segments of a view. Opening the ledger would read the last one again."""
     if not all(span.intact for span in view.spans):
         raise _NeedsLedger
-    folder = Folder(OsFiles(), view.info.queue.path).child(view.log)
-    return [
-        Segment(
-            folder,
-            span.header,
-            end=span.end,
-            next_base_seq=partial(int, span.end_seq),
-            on_hole=_raise_needs_ledger,
-            max_entry_bytes=view.info.max_entry_bytes,
-        )
-        for span in view.spans
-    ]
+    return [_segment(view, span, _raise_needs_ledger) for span in view.spans]
+
+
+def _segment(view: LogView, span: Span, on_hole: Callable[..., None]) -> Segment:
+    return Segment(
+        Folder(OsFiles(), view.info.queue.path).child(view.log),
+        span.header,
+        end=span.end,
+        next_base_seq=partial(int, span.end_seq),
+        on_hole=on_hole,
+        max_entry_bytes=view.info.max_entry_bytes,
+    )
 
 
 def _raise_needs_ledger(*_: object) -> None:
     raise _NeedsLedger
+
+
+def before_loss(view: LogView, seq: int) -> int:
+    """Return the first of the lost entries right before a seq; the seq itself if there are none.
+
+    Entries that compaction removed are not lost. A broker reports lost entries itself.
+    """
+    spans = [span for span in view.spans if span.header.base_seq < seq]
+    if view.info.queue.url or not spans:
+        return seq
+    lost: list[tuple[int, int]] = []
+    if spans[-1].intact:
+        segment = _segment(view, spans[-1], lambda *hole: lost.append(hole[3:5]))
+        try:
+            if segment.offset_of(seq - 1) < 0:
+                segment.check_end(seq - 1, spans[-1].end_seq)
+        except EntryGone:
+            return seq  # rewritten: the read finds out, and is planned again
+        finally:
+            segment.close()
+    else:
+        with ledger_reader(view.info.queue, view.log) as reader:
+            for _ in reader.entries(spans[-1].header.base_seq, seq):
+                pass
+        own = [one for one in reader.damages if one.file.startswith(f"{view.log}/")]
+        lost = [(one.first_lost_seq, one.last_lost_seq) for one in own]
+    return next((first for first, last in lost if first < seq <= last + 1), seq)
 
 
 # -- the ledger's own reader -----------------------------------------------------------------------
@@ -134,6 +161,11 @@ class LedgerReader:
         """Read all snapshots. Return the damage of files that belong to neither log."""
         verify_snapshots(self._ledger)
         return [one for one in self.damages if not one.file.startswith(("messages/", "events/"))]
+
+    @property
+    def identity(self) -> int:
+        """The identity of the queue, which another queue in the same directory does not have."""
+        return self._ledger.identity
 
     @property
     def first_seq(self) -> int:

@@ -239,7 +239,7 @@ def starting_seq(history: History, selection: Selection, *, default: str) -> int
     """Return the seq at which the selection starts a read."""
     if selection.starting_timestamp_ns is not None:
         view = history.view
-        found = min(history.find_time(selection.starting_timestamp_ns), view.next_seq)
+        found = min(history.first_at(selection.starting_timestamp_ns), view.next_seq)
         if history.low < view.low:
             return found  # in the archive, or after it
         # If no existing message is older than that time, a lost message may be younger.
@@ -306,7 +306,7 @@ def _narrowed(history: History, first: int, end: int, bounds: Bounds) -> tuple[i
     unbounded = Bounds()
     first, end = max(first, bounds.first_seq), min(end, bounds.end_seq)
     if bounds.from_ns > unbounded.from_ns and first < end:
-        first = max(first, history.find_time(bounds.from_ns))
+        first = max(first, history.first_at(bounds.from_ns))
     if bounds.to_ns < unbounded.to_ns and first < end:
         end = min(end, history.find_time(bounds.to_ns))
     return first, max(first, end)

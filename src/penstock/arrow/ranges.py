@@ -95,8 +95,15 @@ class IndexPoints:
             points = points_in(folder.read(name, max_bytes=MAX_INDEX_BYTES))
         except (OSError, ValueError):
             return None
-        fits = points is not None and len(points) and points.cast("Q")[-1] < self._span.end
-        return points if fits else None
+        return points if self._fits(points) else None
+
+    def _fits(self, points: memoryview | None) -> bool:
+        """Return whether the index can be of this segment: others have other seqs."""
+        if points is None or not len(points):
+            return False
+        numbers, base = points.cast("Q"), self._span.header.base_seq
+        seqs = numbers[_SEQ], numbers[_SEQ - _POINT_FIELDS]
+        return base <= seqs[0] and seqs[1] < self._span.end_seq and numbers[-1] < self._span.end
 
     def _compute(self) -> memoryview:
         """Return the points of the segment; none if it was removed since the view was made."""
@@ -146,6 +153,7 @@ def _split_span(
     view: LogView, span: Span, first_seq: int, end_seq: int, max_bytes: int
 ) -> Iterator[Range]:
     points = IndexPoints(view, span)
+    first_seq = max(first_seq, span.header.base_seq)
     count = len(points.offsets)
     at = points.before_seq(first_seq)
     stop = min(points.after_seq(end_seq), count)

@@ -51,11 +51,11 @@ from penstock.arrow.selection import (
 )
 from penstock.arrow.tables import schema_of
 from penstock.checking import is_url
-from penstock.errors import InvalidInput
+from penstock.errors import EntryGone, InvalidInput
 from penstock.ledger import Damage
 
 _FETCHED_BYTES = 16 << 20  # what is held of a broker's segment at a time
-_FIRST_PLAN, _MAX_PLANS = 1, 4  # of one range, beside a writer that compacts again and again
+_FIRST_PLAN, _MAX_PLANS = 1, 10  # of one range, beside a writer that compacts again and again
 
 
 def read(
@@ -186,8 +186,8 @@ class _PartitionReader:
         except SegmentChanged as changed:
             if plans == _MAX_PLANS:
                 raise DataLoss(
-                    f"queue {one.info.queue.key}: {one.file} is rewritten again and again while it "
-                    f"is read: read it again when the writer has finished compacting"
+                    f"queue {one.info.queue.key}: {one.file} is rewritten again and again while "
+                    f"seq {changed.from_seq} to {one.wanted_to - 1} are read."
                 ) from None
             yield from self._without_positions()._again(one, changed.from_seq, plans + 1)
 
@@ -259,17 +259,28 @@ def _read_range(
     except SegmentChanged:
         raise
     except FastPathFailed as failed:
-        with ledger_reader(one.info.queue, one.log) as reader:
-            yield from _read_with_ledger(one, failed.from_seq, table, selection, reader)
+        unread = failed.from_seq
+        try:
+            with ledger_reader(one.info.queue, one.log) as reader:
+                for arrays, rows, end in _read_with_ledger(one, unread, table, selection, reader):
+                    yield arrays, rows
+                    unread = end
+        except EntryGone:  # compaction removed it while it was read
+            raise SegmentChanged(unread) from None
 
 
 def _read_with_ledger(
     one: Range, first: int, table: TableColumns, selection: Selection, reader: LedgerReader
-) -> Iterator[tuple[list[pa.Array], int]]:
+) -> Iterator[tuple[list[pa.Array], int, int]]:
+    """Yield columns, row counts, and the first seq that was not yielded yet."""
     if reader.first_seq > first:
         last = min(reader.first_seq, one.wanted_to) - 1
         report_loss(one.info.queue.key, one.log, first, last, fail=selection.fail_on_data_loss)
         first = reader.first_seq
+    if reader.identity != one.info.identity:  # the queue was deleted and created again
+        last, fail = one.wanted_to - 1, selection.fail_on_data_loss
+        report_loss(one.info.queue.key, one.log, first, last, fail=fail)
+        return
     rows, gaps, expected = 0, [], first
     for entries in reader.entries(first, one.wanted_to):
         rows += len(entries)
@@ -293,8 +304,11 @@ def _read_with_ledger(
             report_gap(one, low, high, fail=selection.fail_on_data_loss)
     for entries in reader.entries(first, one.wanted_to):
         found = columns_of(entries, list(table.needed), events=one.log == "events")
+        at = 0
         for arrays in table.batches(found):
-            yield arrays, len(arrays[0]) if arrays else found.rows
+            rows = len(arrays[0]) if arrays else found.rows
+            at += rows
+            yield arrays, rows, entries[at - 1].seq + 1
 
 
 def _concerns(damage: Damage, one: Range, first: int) -> bool:

@@ -318,7 +318,7 @@ def archived_note(root: Folder, identity: int) -> ArchivedNote:
         if checksum != crc32c(_canonical(content)) or content["format"] > _ARCHIVED_FORMAT:
             raise ValueError("the checksum does not match, or a newer version wrote it")
         if content["identity"] != identity:
-            return ArchivedNote()
+            raise ValueError("it is of another queue")
         where = str(content.get("archive", "")), str(content.get("archived_as", ""))
         return ArchivedNote(int(content["upto"]), *where)
     except FileNotFoundError:
