@@ -308,3 +308,21 @@ def test_a_range_of_times_reports_lost_messages_that_may_be_in_it(
     rest = seqs(penstock.arrow.read(hundred, since=times[lost], verify=False))
     assert rest == list(range((last if way == "a segment" else lost) + 1, 101))
     assert "skipped" in caplog.text
+
+
+def test_events_of_several_messages_are_read_behind_damage(tmp_path: Path) -> None:
+    with open_small(tmp_path, ManualClock()) as queue:
+        queue.enqueue_batch([b"x"] * 5)
+        queue.ack(queue.lease(5))
+        queue.enqueue(b"x")
+        queue.ack(queue.lease())
+        queue.sync()
+        whole = penstock.arrow.read(tmp_path, table="events", columns="*").read_all().to_pylist()
+    events = tmp_path / "events" / f"{1:020d}.log"
+    data = bytearray(events.read_bytes())
+    data[HEADER_BYTES + 20] ^= 1  # in the first event
+    events.write_bytes(data)
+    reader = penstock.arrow.read(tmp_path, table="events", columns="*", verify=False)
+    left = reader.read_all().to_pylist()
+    assert 5 < len(left) < len(whole)
+    assert left == whole[-len(left) :]

@@ -272,7 +272,7 @@ def _read_range(
 def _read_with_ledger(
     one: Range, first: int, table: TableColumns, selection: Selection, reader: LedgerReader
 ) -> Iterator[tuple[list[pa.Array], int, int]]:
-    """Yield columns, row counts, and the first seq that was not yielded yet."""
+    """Yield columns, row counts, and the seq behind the entries that are being yielded."""
     if reader.first_seq > first:
         last = min(reader.first_seq, one.wanted_to) - 1
         report_loss(one.info.queue.key, one.log, first, last, fail=selection.fail_on_data_loss)
@@ -304,11 +304,8 @@ def _read_with_ledger(
             report_gap(one, low, high, fail=selection.fail_on_data_loss)
     for entries in reader.entries(first, one.wanted_to):
         found = columns_of(entries, list(table.needed), events=one.log == "events")
-        at = 0
         for arrays in table.batches(found):
-            rows = len(arrays[0]) if arrays else found.rows
-            at += rows
-            yield arrays, rows, entries[at - 1].seq + 1
+            yield arrays, len(arrays[0]) if arrays else found.rows, entries[-1].seq + 1
 
 
 def _concerns(damage: Damage, one: Range, first: int) -> bool:
