@@ -1,6 +1,8 @@
 """The arguments of jobs are checked first: none of this needs Spark."""
 
+import inspect
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,21 @@ import pytest
 
 import penstock
 from penstock.errors import InvalidInput
-from penstock.spark.jobs import check_query, redrive, report, stream
+from penstock.spark import jobs
+from penstock.spark.jobs import (
+    archive,
+    archived,
+    check_query,
+    compact,
+    from_kafka,
+    live_and_archived,
+    redrive,
+    report,
+    restore,
+    retain,
+    stream,
+    to_kafka,
+)
 
 NO_SPARK: Any = None  # whatever uses it fails
 
@@ -68,3 +84,53 @@ def test_a_query_needs_a_checkpoint_and_a_finite_interval() -> None:
     for interval_s in (math.inf, math.nan, 1e300, -1):
         with pytest.raises(InvalidInput, match="interval_s is"):
             check_query("./checkpoint", interval_s)
+
+
+FLAGS: dict[str, tuple[Callable[..., object], str]] = {
+    "archive delta": (lambda *to, **it: archive(NO_SPARK, *to, **it), "delta"),
+    "archive accept_gap": (lambda *to, **it: archive(NO_SPARK, *to, **it), "accept_gap"),
+    "archived": (lambda _, to, **it: archived(NO_SPARK, to, **it), "fail_on_data_loss"),
+    "restore": (lambda _, to, **it: restore(NO_SPARK, to, to, **it), "fail_on_data_loss"),
+    "live_and_archived": (
+        lambda *to, **it: live_and_archived(NO_SPARK, *to, **it),
+        "fail_on_data_loss",
+    ),
+    "compact": (lambda _, to, **it: compact(NO_SPARK, to, **it), "dry_run"),
+    "retain": (lambda _, to, **it: retain(NO_SPARK, to, max_bytes=0, **it), "dry_run"),
+    "redrive": (lambda one, _, **it: redrive(NO_SPARK, one, **it), "dry_run"),
+    "stream": (lambda *to, **it: stream(NO_SPARK, *to, checkpoint="c", **it), "once"),
+    "from_kafka once": (
+        lambda _, to, **it: from_kafka(NO_SPARK, "k:9092", "t", to, checkpoint="c", **it),
+        "once",
+    ),
+    "from_kafka headers": (
+        lambda _, to, **it: from_kafka(NO_SPARK, "k:9092", "t", to, checkpoint="c", **it),
+        "headers",
+    ),
+    "to_kafka": (
+        lambda one, _, **it: to_kafka(NO_SPARK, one, "k:9092", "t", checkpoint="c", **it),
+        "once",
+    ),
+}
+
+
+def test_every_flag_of_every_job_is_checked() -> None:
+    flags = [
+        name
+        for job in map(jobs.__dict__.get, jobs.__all__)
+        if callable(job) and not job.__name__.startswith("check_")
+        for name, one in inspect.signature(job).parameters.items()
+        if one.annotation is bool
+    ]
+    assert sorted(flags) == sorted(name for _, name in FLAGS.values())
+
+
+@pytest.mark.parametrize("flag", ["false", "no", "", None, 0, 1], ids=repr)
+@pytest.mark.parametrize("job", FLAGS)
+def test_a_flag_that_is_neither_true_nor_false_is_refused_before_anything_is_done(
+    job: str, flag: Any, orders: str, tmp_path: Path
+) -> None:
+    call, name = FLAGS[job]
+    with pytest.raises(InvalidInput, match=f"{name} is {flag!r}; it must be true or false"):
+        call(orders, str(tmp_path / "target"), **{name: flag})
+    assert not (tmp_path / "target").exists()

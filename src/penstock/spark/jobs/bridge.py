@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.arrow.locations import absolute_path, location_options, queues_of_job
+from penstock.arrow.selection import switch_in
 from penstock.checking import check_choice
 from penstock.errors import InvalidInput
 from penstock.spark.jobs.queries import check_query, name_query
@@ -100,7 +101,8 @@ def from_kafka(
         interval_s: Time between two batches.
         options: Options of Kafka's source, such as `startingOffsets` or `kafka.security.protocol`.
     """
-    check_query(checkpoint, interval_s)
+    check_query(checkpoint, interval_s, once=once)
+    switch_in("headers", headers)
     check_kafka(servers, topic, keys, options)
     check_from_kafka(target, target_queue)
     reader = spark.readStream.format(FORMAT).option("kafka.bootstrap.servers", servers)
@@ -145,7 +147,7 @@ def to_kafka(
         interval_s: Time between two batches.
         options: Options of Kafka's sink, such as `kafka.acks` or `kafka.security.protocol`.
     """
-    check_query(checkpoint, interval_s)
+    check_query(checkpoint, interval_s, once=once)
     check_kafka(servers, topic, options=options)
     check_to_kafka(source, queue)
     reader = spark.readStream.format("penstock").options(**location_options(source, queue))

@@ -5,16 +5,18 @@ import hashlib
 from pyspark.sql import SparkSession
 
 from penstock.arrow.locations import absolute_path
+from penstock.arrow.selection import switch_in
 from penstock.checking import check_number
 from penstock.errors import InvalidInput
 from penstock.spark.sessions import make_active
 
 
-def check_query(checkpoint: str, interval_s: float) -> None:
+def check_query(checkpoint: str, interval_s: float, *, once: bool = False) -> None:
     """Raise InvalidInput for arguments with which no query can start."""
     if not checkpoint:
         raise InvalidInput("checkpoint is ''; it must name the directory of Spark's progress")
     check_number("interval_s", interval_s, 0, 86400)
+    switch_in("once", once)
 
 
 def name_query(spark: SparkSession, what: str, checkpoint: str) -> str:

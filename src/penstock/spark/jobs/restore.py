@@ -22,7 +22,7 @@ from penstock.arrow.locations import location_options, queues_of_job
 from penstock.arrow.logs import watcher_of
 from penstock.arrow.loss import DataLoss
 from penstock.arrow.selection import NO_ARCHIVE, moment_in, names_in, seq_in
-from penstock.checking import check_choice
+from penstock.checking import check_choice, check_fields
 from penstock.errors import InvalidInput
 from penstock.queue.attributes import MAX_ATTEMPTS, TENANT
 from penstock.spark.archive_source import FileRange, nullable, read_archive
@@ -60,6 +60,9 @@ class RangeOptions:
     since_ns: int | None = None
     until_ns: int | None = None
     fail_on_data_loss: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, {})
 
     @classmethod
     def checked(

@@ -78,7 +78,7 @@ def stream(
     `iceberg`, and the location of a queue for `queue`. Tables are created when needed. They get the
     columns that they lack, and have each row once, as long as the checkpoint is kept.
     """
-    check_query(checkpoint, interval_s)
+    check_query(checkpoint, interval_s, once=once)
     check_stream(source if isinstance(source, str) else None, target, to, queue, target_queue)
     if isinstance(source, DataFrame):
         frame = source
