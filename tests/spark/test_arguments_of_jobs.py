@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.archive import ArchiveError
 from penstock.errors import InvalidInput
 from penstock.spark import jobs
 from penstock.spark.jobs import (
     archive,
     archived,
+    audit,
     check_query,
     compact,
     from_kafka,
@@ -134,3 +136,53 @@ def test_a_flag_that_is_neither_true_nor_false_is_refused_before_anything_is_don
     with pytest.raises(InvalidInput, match=f"{name} is {flag!r}; it must be true or false"):
         call(orders, str(tmp_path / "target"), **{name: flag})
     assert not (tmp_path / "target").exists()
+
+
+LOCATIONS: dict[str, Callable[[str, Any], object]] = {
+    "path of archive": lambda one, bad: archive(NO_SPARK, bad, one),
+    "target of archive": lambda one, bad: archive(NO_SPARK, one, bad),
+    "iceberg of archive": lambda one, bad: archive(NO_SPARK, one, one, iceberg=bad),
+    "archived": lambda _, bad: archived(NO_SPARK, bad),
+    "archive of restore": lambda one, bad: restore(NO_SPARK, bad, one),
+    "target of restore": lambda one, bad: restore(NO_SPARK, one, bad),
+    "path of live_and_archived": lambda one, bad: live_and_archived(NO_SPARK, bad, one),
+    "archive of live_and_archived": lambda one, bad: live_and_archived(NO_SPARK, one, bad),
+    "compact": lambda _, bad: compact(NO_SPARK, bad),
+    "retain": lambda _, bad: retain(NO_SPARK, bad, max_bytes=0),
+    "audit": lambda _, bad: audit(NO_SPARK, bad),
+    "redrive": lambda _, bad: redrive(NO_SPARK, bad),
+    "path of report": lambda one, bad: report(NO_SPARK, bad, one),
+    "target of report": lambda one, bad: report(NO_SPARK, one, bad),
+    "source of stream": lambda one, bad: stream(NO_SPARK, bad, one, checkpoint="c"),
+    "target of stream": lambda one, bad: stream(NO_SPARK, one, bad, checkpoint="c"),
+    "checkpoint of stream": lambda one, bad: stream(NO_SPARK, one, one, checkpoint=bad),
+    "target of from_kafka": lambda _, bad: from_kafka(NO_SPARK, "k:9092", "t", bad, checkpoint="c"),
+    "servers of to_kafka": lambda one, bad: to_kafka(NO_SPARK, one, bad, "t", checkpoint="c"),
+    "topic of to_kafka": lambda one, bad: to_kafka(NO_SPARK, one, "k:9092", bad, checkpoint="c"),
+    "source of to_kafka": lambda _, bad: to_kafka(NO_SPARK, bad, "k:9092", "t", checkpoint="c"),
+} | {
+    f"target of stream to {to}": lambda one, bad, to=to: stream(
+        NO_SPARK, one, bad, to=to, checkpoint="c"
+    )
+    for to in ("delta", "iceberg", "queue", "console")
+}
+
+
+@pytest.mark.parametrize("bad", [5, None, b"x"], ids=repr)
+@pytest.mark.parametrize("argument", LOCATIONS)
+def test_a_location_that_is_not_text_is_refused(argument: str, bad: Any, orders: str) -> None:
+    if (argument, bad) == ("iceberg of archive", None):
+        return  # the default
+    with pytest.raises(InvalidInput, match=rf" is {bad!r}; it must be text"):
+        LOCATIONS[argument](orders, bad)
+
+
+@pytest.mark.parametrize("options", [5, "a=1", [("a", "1")], {5: "1"}], ids=repr)
+def test_options_of_a_query_that_are_no_mapping_of_names_are_refused(options: Any) -> None:
+    with pytest.raises(InvalidInput, match="options is .*; it must be a mapping"):
+        stream(NO_SPARK, "./orders", "./lake", checkpoint="c", options=options)
+
+
+def test_an_archive_where_no_directory_can_be_made_is_refused(orders: str) -> None:
+    with pytest.raises(ArchiveError, match="/proc/nope cannot be created"):
+        archive(NO_SPARK, orders, "/proc/nope")

@@ -93,7 +93,7 @@ class RangeOptions:
         from_ns, to_ns = made.since_ns, made.until_ns
         if from_ns is not None and to_ns is not None and from_ns > to_ns:
             raise InvalidInput(f"since is {since}, which is after until, {until}")
-        _check_seqs(first_seq, end_seq)
+        _check_seqs(made.first_seq, made.end_seq)
         return made
 
 
@@ -505,8 +505,9 @@ def live_and_archived(
     `fail_on_data_loss` they are skipped.
     """
     whole = RangeOptions(queue=queue, fail_on_data_loss=fail_on_data_loss)
+    queues = queues_of_job(path, queue)
     wanted = _range(archive_of(spark, archive), whole)
-    for one in queues_of_job(path, queue):
+    for one in queues:
         if one.key == wanted.manifest.queue:
             check_identity(wanted.archive, wanted.manifest, watcher_of(one, "messages").view())
     options = {

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from penstock.arrow.locations import location_options
+from penstock.arrow.selection import location_in
 from penstock.errors import InvalidInput
 from penstock.queue.drafting import MAX_HEADERS, MAX_HEADERS_BYTES
 from penstock.spark.payloads.columns import (
@@ -109,7 +110,11 @@ def decode_payloads(
             f"decode while reading, with the option payloadSchema of the source"
         )
     type_ = payload_schema(schema)
-    registry = schemas if schemas is None or callable(schemas) else SchemaDirectory(fspath(schemas))
+    registry = (
+        schemas
+        if schemas is None or callable(schemas)
+        else SchemaDirectory(location_in("schemas", schemas))
+    )
     options = PayloadOptions(
         mode=mode_of(mode), registry=registry, header=schema_header, schema_id=schema_id
     )
@@ -233,7 +238,7 @@ def dead_letter(
             "dead_letter takes a batch: call it in foreachBatch, or write bad_records(stream) with "
             "writeStream"
         )
-    options = location_options(fspath(location), queue)
+    options = location_options(location_in("location", location), queue)
     if key is not None:
         options["key"] = key
     writer = bad_records(batch, queue=source).write.format("penstock").mode("append")
