@@ -7,6 +7,7 @@ from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -59,12 +60,17 @@ def payload_schema(schema: str | StructType) -> StructType:
         return check_payload_type(StructType.fromDDL(schema))
     except PySparkException as error:
         raise bad_schema(schema, str(error).strip().partition("\n")[0]) from None
+    except Py4JJavaError as error:  # PySpark does not translate that of an unknown collation
+        why = str(error.java_exception.getMessage()).strip().partition("\n")[0]
+        raise bad_schema(schema, why) from None
 
 
 def payload_schema_text(schema: str | StructType) -> str:
-    """Return a schema as JSON or DDL, for an option; checked as far as that needs no session."""
+    """Return a schema as JSON or DDL, for an option. Only collations need a session."""
     if isinstance(schema, str) and not _is_json(schema):
         check_ddl(schema)
+        if "COLLATE" in schema.upper():
+            payload_schema(schema)  # only Spark knows all collations
         return schema
     return payload_schema(schema).json()
 
@@ -77,7 +83,14 @@ def schema_of_json(text: str) -> StructType:
     """Return a schema from `StructType.json()`. Raise InvalidInput."""
     try:
         return StructType.fromJson(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError, PySparkException) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        AssertionError,
+        PySparkException,
+    ) as error:
         raise bad_schema(text, f"{type(error).__name__}: {error}") from None
 
 
