@@ -155,8 +155,14 @@ def check_not_empty(name: str, location: object) -> str:
     return text
 
 
-def check_local(path: str, wanted: str = "give a path of this machine, such as ./orders") -> str:
+def check_local(
+    path: str,
+    wanted: str = "give a path of this machine, such as ./orders",
+    remote: str = "Object stores and other remote file systems are not supported.",
+) -> str:
     """Return a path of this machine's file system. Refuse `memory:` and URLs, also mistyped ones.
+
+    An error for a URL says what is `wanted`, and what to do about `remote` places.
 
     >>> check_local("./orders")
     './orders'
@@ -172,10 +178,7 @@ def check_local(path: str, wanted: str = "give a path of this machine, such as .
             f"--store …`, and give the broker's URL, such as http://127.0.0.1:8080"
         )
     if _SCHEME.match(path) or _URL_WITHOUT_SCHEME.match(path):
-        raise InvalidInput(
-            f"{path!r} is a URL, not a directory: {wanted}. Object stores and other remote file "
-            f"systems are not supported."
-        )
+        raise InvalidInput(f"{path!r} is a URL, not a directory: {wanted}. {remote}")
     return path
 
 
