@@ -61,6 +61,13 @@ def _shown(value: object) -> str:
         return "a number of thousands of digits"
 
 
+def check_text(name: str, value: object) -> str:
+    """Return a text. Raise InvalidInput if it is anything else."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{name} is {_shown(value)}; it must be text")
+    return value
+
+
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise InvalidInput if the value is not one of the choices."""
     if value not in choices:
@@ -76,8 +83,8 @@ def check_fields(settings: Any, ranges: Mapping[str, tuple[float, float]]) -> No
         name, value, kind = item.name, getattr(settings, item.name), item.type
         if kind is bool and not isinstance(value, bool):
             raise InvalidInput(f"{name} is {_shown(value)}; it must be true or false")
-        if kind is str and not isinstance(value, str):
-            raise InvalidInput(f"{name} is {_shown(value)}; it must be text")
+        if kind is str:
+            check_text(name, value)
         if get_origin(kind) is Literal:
             check_choice(name, value, get_args(kind))
         elif name in ranges:
@@ -130,8 +137,8 @@ def without_password(location: str) -> str:
     return _PASSWORD.sub("", location) if is_database_url(location) else location
 
 
-def check_not_empty(name: str, location: str) -> str:
-    """Return a location that is not empty.
+def check_not_empty(name: str, location: object) -> str:
+    """Return a location, which is text that is not empty.
 
     An empty one is often the value of a variable that is not set. The operating system would take
     it for the current directory.
@@ -139,16 +146,23 @@ def check_not_empty(name: str, location: str) -> str:
     >>> check_not_empty("archive", ".")
     '.'
     """
-    if not location.strip():
+    text = check_text(name, location)
+    if not text.strip():
         raise InvalidInput(
             f"{name} is {location!r}, which is empty: give a directory or a URL; write . for the "
             f"current directory"
         )
-    return location
+    return text
 
 
-def check_local(path: str, wanted: str = "give a path of this machine, such as ./orders") -> str:
+def check_local(
+    path: str,
+    wanted: str = "give a path of this machine, such as ./orders",
+    remote: str = "Object stores and other remote file systems are not supported.",
+) -> str:
     """Return a path of this machine's file system. Refuse `memory:` and URLs, also mistyped ones.
+
+    An error for a URL says what is `wanted`, and what to do about `remote` places.
 
     >>> check_local("./orders")
     './orders'
@@ -164,10 +178,7 @@ def check_local(path: str, wanted: str = "give a path of this machine, such as .
             f"--store …`, and give the broker's URL, such as http://127.0.0.1:8080"
         )
     if _SCHEME.match(path) or _URL_WITHOUT_SCHEME.match(path):
-        raise InvalidInput(
-            f"{path!r} is a URL, not a directory: {wanted}. Object stores and other remote file "
-            f"systems are not supported."
-        )
+        raise InvalidInput(f"{path!r} is a URL, not a directory: {wanted}. {remote}")
     return path
 
 
@@ -187,7 +198,7 @@ def as_unix_s(name: str, value: object) -> object:
             f"{name} is {value!r}; it must be a datetime with a time zone, or Unix seconds: "
             f"datetime.fromisoformat reads such text"
         )
-    if not isinstance(value, datetime):
+    if not isinstance(value, datetime) or is_no_time(value):
         return value
     if value.utcoffset() is None:
         raise InvalidInput(
@@ -195,6 +206,11 @@ def as_unix_s(name: str, value: object) -> object:
             f"use value.astimezone() if it is local time"
         )
     return value.timestamp()
+
+
+def is_no_time(value: datetime) -> bool:
+    """Return whether it is `NaT` of pandas: a datetime that is not equal to itself."""
+    return value != value
 
 
 def check_seconds(name: str, value: object, low: float, high: float) -> float:

@@ -44,6 +44,14 @@ def test_a_file_reads_as_it_was_written(archive: Archive) -> None:
     assert store.files("") == []
 
 
+@pytest.mark.parametrize("url", ["http://x", "https://h/archive", "localhost:8080/archive"])
+def test_the_url_of_a_broker_is_refused_with_what_an_archive_may_be(url: str) -> None:
+    with pytest.raises(InvalidInput, match="is in a directory or an object store") as caught:
+        archive_at(url)
+    assert "such as s3://bucket/prefix" in str(caught.value)
+    assert "not supported" not in str(caught.value)
+
+
 def test_a_file_is_created_once(archive: Archive) -> None:
     with archive.locked():
         assert archive.store.create("a/1.json", b"first")

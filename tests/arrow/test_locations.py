@@ -90,3 +90,10 @@ def test_an_empty_location_is_not_the_current_directory(
         with pytest.raises(InvalidInput, match="is empty"):
             call()
     assert penstock.arrow.read(".").read_all().num_rows == 1
+
+
+@pytest.mark.parametrize("at", ["loop", "shop/loop"])
+def test_a_link_to_itself_in_a_data_directory_is_ignored(data: Path, at: str) -> None:
+    before = queues_at(str(data))
+    (data / at).symlink_to("loop")
+    assert queues_at(str(data)) == before

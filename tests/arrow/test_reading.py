@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import duckdb
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -193,6 +194,8 @@ def test_damage_is_reported_or_skipped(hundred: Path, caplog: pytest.LogCaptureF
         ({"since": "yesterday"}, "since is 'yesterday'"),
         ({"since": datetime(2026, 1, 1)}, "no time zone"),
         ({"group": "reports"}, "table state only"),
+        ({"table": "state", "group": ""}, "group is ''"),
+        ({"since": pd.NaT}, "since is NaT; it must be a datetime"),
         ({"first_seq": 20, "end_seq": 10}, "first_seq is 20, which is after end_seq, 10"),
         ({"since": "2026-01-02", "until": "2026-01-01"}, "since is '2026-01-02', which is later"),
         ({"since": "2026-01-01T00:00:00.1234567891Z"}, "at most 9 digits"),

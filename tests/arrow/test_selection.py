@@ -4,10 +4,11 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from penstock.arrow.selection import moment_in, nanoseconds
+from penstock.arrow.selection import moment_in, nanoseconds, seq_in
 from penstock.errors import InvalidInput
 from penstock.spark.options import ReadOptions
 from penstock.spark.sessions import read, time_option
@@ -54,6 +55,20 @@ def test_text_that_is_finer_than_nanoseconds_is_refused(text: str) -> None:
 def test_other_text_is_refused(wrong: str) -> None:
     with pytest.raises(InvalidInput, match="must be a time such as"):
         moment_in("since", wrong)
+
+
+@pytest.mark.parametrize("given", [np.int64(5), np.uint8(5), np.array(5), pd.Series([3, 5]).max()])
+def test_a_seq_may_be_any_integer_and_becomes_a_plain_one(given: Any) -> None:
+    assert type(seq_in("first_seq", given)) is int
+    assert seq_in("first_seq", given) == 5
+
+
+@pytest.mark.parametrize(
+    "given", [True, np.True_, 5.0, np.float64(5), "5", np.array([5, 6]), np.int64(-1)], ids=repr
+)
+def test_a_seq_that_is_no_integer_is_refused(given: Any) -> None:
+    with pytest.raises(InvalidInput, match="first_seq is .*; it must be a whole number from 0"):
+        seq_in("first_seq", given)
 
 
 def test_datetimes_are_exact() -> None:
@@ -113,6 +128,9 @@ def test_a_number_is_milliseconds_or_nanoseconds(number: str, ns: int) -> None:
         ({"fail_on_data_loss": "no"}, "fail_on_data_loss is 'no'; it must be true or false"),
         ({"archive": 5}, "archive is 5; it must be text or a path object"),
         ({"archive": ""}, "archive is ''"),
+        ({"payload_schemas": 5}, "payload_schemas is 5; it must be text or a path object"),
+        ({"since": pd.NaT}, "since is NaT; it must be a datetime"),
+        ({"table": "state", "group": ""}, "group is ''"),
         ({"first_seq": 20, "end_seq": 10}, "first_seq is 20, which is after end_seq, 10"),
         ({"since": "2026-01-02", "until": "2026-01-01"}, "which is later than until"),
         ({"since": "2026-01-01T00:00:00.1234567891Z"}, "at most 9 digits"),

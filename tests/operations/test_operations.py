@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import penstock
@@ -134,6 +135,7 @@ BAD: dict[str, Callable[[], object]] = {
     "a time that is no number": lambda: Browse(since=float("nan")),
     "a time that is text": lambda: Browse(since="noon"),  # type: ignore[arg-type]
     "a time without a time zone": lambda: Browse(since=NOON.replace(tzinfo=None)),
+    "a time of pandas that is none": lambda: Browse(since=pd.NaT),
     "a peek at nothing": lambda: Peek(0),
     "a history of nothing": lambda: ListHistory("id", limit=0),
     "ids that are a number": lambda: ListDead(7),  # type: ignore[arg-type]

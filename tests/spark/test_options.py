@@ -27,7 +27,9 @@ from penstock.spark.sessions import archive_secrets
         ({"path": "x", "verify": "no"}, "must be true or false"),
         ({"path": "x", "minPartitions": "0"}, "whole number from 1"),
         ({"path": "x", "maxOffsetsPerTrigger": "-1"}, "whole number from 1"),
-        ({"path": "x", "maxPartitionBytes": "12"}, "at least 4096 bytes"),
+        ({"path": "x", "maxPartitionBytes": "12"}, "from 4096 to 1152921504606846976 bytes"),
+        ({"path": "x", "maxPartitionBytes": str((1 << 63) - 1)}, "from 4096 to 115292150460684697"),
+        ({"path": "x", "maxPartitionBytes": "2000000000g"}, "from 4096 to 115292150460684697"),
         ({"path": "x", "maxBytesPerTrigger": "1 parsec"}, "with a unit"),
         ({"path": "x", "maxTriggerDelay": "1m"}, "needs minOffsetsPerTrigger"),
         (

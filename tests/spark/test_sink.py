@@ -449,7 +449,8 @@ def test_headers_of_kafka_that_cannot_be_kept_are_refused(
     [
         (deepcopy(KAFKA).add("topic", "string"), "the option 'queue'"),
         (deepcopy(KAFKA).add("partition", IntegerType()), "drop it"),
-        (deepcopy(KAFKA).add("payload", "binary"), "two columns 'payload'"),
+        (deepcopy(KAFKA).add("payload", "binary"), "has 'payload' and 'value', its other name"),
+        (StructType().add("payload", "binary").add("value", "binary"), "its other name: drop one"),
         (StructType().add("value", IntegerType()), "'value' is int"),
         (StructType().add("value", "binary").add("headers", NAMED), "array<struct<key"),
         (StructType().add("value", "binary").add("headers", TEXTS), "array<struct<key"),

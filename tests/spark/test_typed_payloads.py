@@ -665,6 +665,15 @@ def test_wrong_options_are_refused_before_anything_is_read(
         ("id BIGINT COMMENT 'open", 'expected a text in quotes, not "\'"'),
         ("`id BIGINT", "expected the name of a field, not '`'"),
         ("STRUCT<id: BIGINT>", "the field STRUCT has no type"),
+        ("1 INT", "the name 1 needs backquotes: `1`"),
+        ("1L INT", "the name 1L needs backquotes: `1L`"),
+        ("1e5 INT", "the name 1e5 needs backquotes: `1e5`"),
+        ("größe INT", "the name größe needs backquotes: `größe`"),
+        ("s STRUCT<é: INT>", "the name é needs backquotes: `é`"),
+        ("a VARCHAR(2)", "a payload has no VARCHAR, as a has: use STRING"),
+        ("a ARRAY<char(3)>", "a payload has no char, as a has: use STRING"),
+        ("a STRING COLLATE NOPE", "there is no collation NOPE, as a has"),
+        ("a STRING COLLATE system.builtin.`NOPE`", "there is no collation NOPE, as a has"),
         ("xs " + "ARRAY<" * 5000 + "INT" + ">" * 5000, "it is nested too deeply"),
     ],
 )
@@ -686,10 +695,11 @@ def test_wrong_ddl_is_refused_with_what_is_wrong(orders: Path, ddl: str, why: st
         "id BIGINT NOT NULL COMMENT 'it''s', n STRING COMMENT \"a > b, \\\" c\" , `a ``b>` INT",
         "a TINYINT, b BYTE, c SMALLINT, d SHORT, e INT, f INTEGER, g LONG, h FLOAT, i REAL",
         "a DECIMAL, b DEC(10), c NUMERIC ( 38 , 38 ), d DATE, e TIMESTAMP, f TIMESTAMP_NTZ",
-        "a TIMESTAMP_LTZ, b BOOLEAN, c BINARY, d VARCHAR(10), e CHAR(3), f DOUBLE",
+        "a TIMESTAMP_LTZ, b BOOLEAN, c BINARY, d DOUBLE",
         "f STRING COLLATE UTF8_LCASE, g STRING COLLATE system.builtin.UNICODE",
+        "f STRING COLLATE de_CI_AI, g STRING COLLATE `sr_Cyrl_SRB`, h STRING COLLATE unicode_rtrim",
         "s STRUCT<a: INT NOT NULL COMMENT 'x', b MAP<STRING, ARRAY<STRUCT<c:INT>>>>, e STRUCT<>",
-        " \n größe INT,\ttype STRING , 1st INT, array ARRAY<INT>",
+        " \n `größe` INT,\ttype STRING , 1st INT, 1e INT, `1` INT, _ INT, array ARRAY<INT>",
     ],
 )
 def test_right_ddl_is_accepted(ddl: str) -> None:
@@ -707,6 +717,45 @@ def test_read_refuses_a_wrong_schema_before_it_asks_spark(orders: Path) -> None:
         read(Session(), orders, payload_schema=struct(x=NullType()))  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="must be a StructType"):
         read(Session(), orders, payload_schema=7)  # type: ignore[arg-type]
+
+
+def of_json(name: str = '"a"', type_: str = '"integer"', nullable: str = "true") -> str:
+    """Return the JSON of a schema with one field."""
+    field = f'{{"name":{name},"type":{type_},"nullable":{nullable},"metadata":{{}}}}'
+    return f'{{"type":"struct","fields":[{field}]}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (of_json(type_='"decimal(99,2)"'), r"no decimal\(99,2\): the precision is 1 to 38"),
+        (of_json(type_='"decimal(5,7)"'), r"no decimal\(5,7\): .* the scale 0 to the precision"),
+        (of_json(type_='"decimal(5,-2)"'), r"no decimal\(5,-2\): the precision is"),
+        (of_json(type_='"varchar(2)"'), r"a payload has no varchar\(2\): use .*string"),
+        (of_json(type_='"string collate NOPE"'), "there is no collation NOPE"),
+        (of_json(name="5"), "cannot be read .*field name 5 should be a string"),
+        (of_json(nullable='"no"'), "nullable of the field 'a' is 'no'; it must be true or false"),
+        (
+            of_json(type_='{"type":"array","elementType":"long","containsNull":"no"}'),
+            "containsNull of the field 'a' is 'no'; it must be true or false",
+        ),
+        (
+            of_json(
+                type_='{"type":"map","keyType":"string","valueType":"long","valueContainsNull":1}'
+            ),
+            "valueContainsNull of the field 'a' is 1; it must be true or false",
+        ),
+    ],
+)
+def test_a_wrong_schema_in_json_is_refused_with_what_is_wrong(
+    orders: Path, text: str, why: str
+) -> None:
+    for refused in (
+        lambda: source(orders, payloadSchema=text).schema(),
+        lambda: payload_schema(text),
+    ):
+        with pytest.raises(InvalidInput, match=why):
+            refused()
 
 
 def test_ddl_is_left_to_spark(orders: Path) -> None:

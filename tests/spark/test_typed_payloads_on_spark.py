@@ -76,6 +76,9 @@ def test_wrong_schemas_fail_before_the_job_and_a_bad_payload_fails_a_strict_one(
         ("id BIGNT", "did you mean BIGINT"),
         ("id", "the field id has no type"),
         (",", "expected the name of a field"),
+        ("1 INT", "the name 1 needs backquotes"),
+        ("é INT", "the name é needs backquotes"),
+        ("s STRING COLLATE NOPE", "there is no collation NOPE"),
     ):
         with pytest.raises(PySparkException, match=message):
             spark.read.format("penstock").options(**options(payloadSchema=text)).load()
@@ -83,6 +86,11 @@ def test_wrong_schemas_fail_before_the_job_and_a_bad_payload_fails_a_strict_one(
             decode_payloads(spark.range(1), text)
         with pytest.raises(InvalidInput, match=message):
             read(spark, orders, queue="shop/orders", payload_schema=text)
+    unknown = "s STRING COLLATE xyz"  # as a language is named
+    with pytest.raises(InvalidInput, match="COLLATION_INVALID_NAME"):
+        decode_payloads(spark.range(1), unknown)
+    with pytest.raises(InvalidInput, match="COLLATION_INVALID_NAME"):
+        read(spark, orders, queue="shop/orders", payload_schema=unknown)
     with pytest.raises(PySparkException, match="has no type VOID"):
         spark.read.format("penstock").options(**options(payloadSchema="x VOID")).load().count()
     strict = spark.read.format("penstock").options(

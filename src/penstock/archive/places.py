@@ -104,7 +104,11 @@ def place_of(location: str, variables: Mapping[str, str] | None = None) -> Place
     check_not_empty("the location of an archive, table or report", location)
     scheme = _SCHEME.match(location)
     if is_url(location) or is_database_url(location) or scheme is None:
-        path = check_local(location, "an archive is in a directory or an object store")
+        path = check_local(
+            location,
+            "an archive, table or report is in a directory or an object store",
+            "An object store has a URL such as s3://bucket/prefix.",
+        )
         return Place("local", path, path)
     name = scheme[1].lower()
     kind = _ALIASES.get(name, name)

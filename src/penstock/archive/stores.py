@@ -94,7 +94,9 @@ class LocalStore:
     def locked(self) -> Iterator[None]:
         """Lock the archive for one job. The lock ends with the process."""
         make_directory(self._root)
-        fd = os.open(self._root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = self._root / _LOCK
+        with _refused(lock):
+            fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,8 +165,21 @@ def make_directory(path: Path) -> None:
     """Create a directory and its missing parents, durably."""
     missing = [path, *path.parents]
     for folder in reversed([folder for folder in missing if not folder.exists()]):
-        folder.mkdir(exist_ok=True)
+        with _refused(folder):
+            folder.mkdir(exist_ok=True)
         sync(folder.parent)
+
+
+@contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    """Raise ArchiveError if the file system does not let this process create a path."""
+    try:
+        yield
+    except OSError as error:
+        raise ArchiveError(
+            f"{path} cannot be created ({error.strerror}): choose a directory that this process "
+            f"may write to"
+        ) from error
 
 
 def sync(path: Path) -> None:

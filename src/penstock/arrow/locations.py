@@ -3,6 +3,7 @@
 A directory is that of one queue, or the data directory of a broker, which has many queues.
 """
 
+import errno
 import os
 import re
 from collections import OrderedDict
@@ -26,6 +27,7 @@ REACH_S = 5.0  # for the first answer of a broker
 RETRY_S = 120.0  # for later calls: a broker that restarts recovers its queues first
 _TIMEOUT_S = 60.0
 _MAX_CONNECTIONS = 16
+_NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)  # a file; a link to itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,9 @@ class Directory:
 def _names_in(folder: Folder, kind: str) -> list[str]:
     try:
         names = map(name_of_directory, folder.names())
-    except NotADirectoryError:
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY:
+            raise
         return []
     return sorted(name for name in names if name is not None and is_name(kind, name))
 

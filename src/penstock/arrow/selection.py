@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from operator import index
 from os import PathLike, fspath
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
-from penstock.checking import check_fields, check_not_empty, check_whole
+from penstock.checking import check_fields, check_not_empty, check_text, check_whole, is_no_time
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
 
@@ -116,6 +118,8 @@ def check_ranges(
         raise InvalidInput("give end_seq or until, not both")
     if group is not None and table != "state":
         raise InvalidInput(f"group applies to the table state only: {table} has all groups")
+    if group is not None and not check_text("group", group).strip():
+        raise InvalidInput(f"group is {group!r}: name a group, or leave it out for the main group")
     first, end = seq_in("first_seq", first_seq), seq_in("end_seq", end_seq)
     if first is not None and end is not None and first > end:
         raise InvalidInput(f"first_seq is {first}, which is after end_seq, {end}: exchange them")
@@ -156,9 +160,13 @@ def switch_in(name: str, value: bool) -> bool:
     return value
 
 
-def seq_in(name: str, value: int | None) -> int | None:
-    """Return a checked seq."""
-    return None if value is None else check_whole(name, value, 0, _MAX_SEQ)
+def seq_in(name: str, value: SupportsIndex | None) -> int | None:
+    """Return a checked seq. It may be given as an integer of NumPy or pandas."""
+    if value is None:
+        return None
+    with suppress(TypeError):
+        value = value if isinstance(value, bool) else index(value)
+    return check_whole(name, value, 0, _MAX_SEQ)
 
 
 # -- times -----------------------------------------------------------------------------------------
@@ -174,7 +182,7 @@ def moment_in(name: str, value: datetime | str | None) -> int | None:
         return None
     if isinstance(value, str):
         return time_of_text(name, value)
-    if not isinstance(value, datetime):
+    if not isinstance(value, datetime) or is_no_time(value):
         raise InvalidInput(f"{name} is {value!r}; it must be a datetime, or text in ISO 8601")
     if value.utcoffset() is None:
         raise InvalidInput(f"{name} is {value}, which has no time zone: add one")

@@ -15,6 +15,7 @@ from penstock.archive import Archive, ArchivedFile, ArchiveError, ArchiveManifes
 from penstock.archive.object_stores import ObjectStore
 from penstock.archive.places import Place
 from penstock.archive.stores import LocalStore
+from penstock.checking import check_text
 from penstock.errors import InvalidInput, PenstockError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def catalog_of(archive: Archive) -> str | None:
 
 def check_catalog(name: str) -> None:
     """Raise InvalidInput if no catalog of this name is configured."""
-    load_named(name)
+    load_named(check_text("iceberg", name))
 
 
 def follow_manifests(archive: Archive, columns: pa.Schema, catalog_name: str) -> None:

@@ -29,6 +29,7 @@ from penstock.spark.payloads.columns import DEFAULT_HEADER, PayloadOptions, mode
 from penstock.spark.payloads.schemas import SchemaDirectory
 
 _MIN_PARTITION_BYTES = 4096
+_MAX_BYTES = 1 << 60
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20}
 _UNITS |= {"g": 1 << 30, "gb": 1 << 30}
 
@@ -260,12 +261,13 @@ class _OptionParser:
         if value is None:
             return None
         match = re.fullmatch(r"([0-9]{1,18}) *([a-z]*)", value.strip().lower())
-        if match is None or match[2] not in _UNITS or int(match[1]) * _UNITS[match[2]] < low:
+        size = 0 if match is None else int(match[1]) * _UNITS.get(match[2], 0)
+        if not low <= size <= _MAX_BYTES:
             raise InvalidInput(
-                f"{name} is {value!r}; it must be at least {low} bytes, as a number or with a "
-                f"unit: 16m, 1g"
+                f"{name} is {value!r}; it must be from {low} to {_MAX_BYTES} bytes, as a number or "
+                f"with a unit: 16m, 1g"
             )
-        return int(match[1]) * _UNITS[match[2]]
+        return size
 
     def duration_s(self, name: str, default: float) -> float:
         """Return seconds, given as a number or with one of Spark's units: 500ms, 30s, 15m."""

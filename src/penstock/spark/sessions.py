@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from os import PathLike, fspath
+from os import PathLike
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -163,7 +163,9 @@ def read(
         "failOnDataLoss": str(switch_in("fail_on_data_loss", fail_on_data_loss)),
         "payloadSchema": None if payload_schema is None else payload_schema_text(payload_schema),
         "payloadMode": payload_mode,
-        "payloadSchemas": None if payload_schemas is None else fspath(payload_schemas),
+        "payloadSchemas": None
+        if payload_schemas is None
+        else location_in("payload_schemas", payload_schemas),
         "archive": None if archive is None else location_in("archive", archive),
     }
     given = {name: value for name, value in options.items() if value is not None}

@@ -109,6 +109,9 @@ def check_sink_schema(schema: StructType) -> None:
             f"{', '.join(schema.fieldNames()) or 'no column'}: rename one, or make it with "
             f"to_json(struct(*)) as payload"
         )
+    for alias, name in ALIASES.items():
+        if {alias, name} <= set(schema.fieldNames()):
+            raise InvalidInput(f"the frame has {name!r} and {alias!r}, its other name: drop one")
     for name, field in zip(names, schema.fields, strict=True):
         if name not in SINK_COLUMNS:
             raise InvalidInput(f"the sink does not take the column {name!r}; {_hint(name)}")

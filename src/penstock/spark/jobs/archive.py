@@ -28,7 +28,7 @@ from penstock.arrow.planning import Partition, check_start
 from penstock.arrow.ranges import Range, split
 from penstock.arrow.reading import read_partition
 from penstock.arrow.segments import LogView
-from penstock.arrow.selection import NO_ARCHIVE, Selection
+from penstock.arrow.selection import NO_ARCHIVE, Selection, switch_in
 from penstock.arrow.tables import schema_of
 from penstock.client.files import note_archived as note_call
 from penstock.clock import SystemClock
@@ -112,7 +112,8 @@ def archive(
     If messages were removed before they were archived, this raises DataLoss. With `accept_gap` the
     archive goes on behind them. Its manifest has the gap on record, and readers report it as loss.
     """
-    check_asked(delta=delta, iceberg=iceberg)
+    switch_in("accept_gap", accept_gap)
+    check_asked(delta=switch_in("delta", delta), iceberg=iceberg)
     queues = check_archive(path, target, queue)
     made = archive_of(spark, target)
     with made.locked():

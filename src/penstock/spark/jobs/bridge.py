@@ -16,7 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.arrow.locations import absolute_path, location_options, queues_of_job
-from penstock.checking import check_choice
+from penstock.arrow.selection import switch_in
+from penstock.checking import check_choice, check_text
 from penstock.errors import InvalidInput
 from penstock.spark.jobs.queries import check_query, name_query
 from penstock.spark.writers import check_target
@@ -37,11 +38,11 @@ def check_kafka(
     servers: str, topic: str, keys: str = "text", options: Mapping[str, str] | None = None
 ) -> None:
     """Raise InvalidInput for arguments about Kafka that cannot be right."""
-    if not all(_SERVER.fullmatch(one) for one in servers.split(",")):
+    if not all(_SERVER.fullmatch(one) for one in check_text("servers", servers).split(",")):
         raise InvalidInput(
             f"servers is {servers!r}; it must be host:port, or several separated by commas"
         )
-    if not _TOPIC.fullmatch(topic):
+    if not _TOPIC.fullmatch(check_text("topic", topic)):
         raise InvalidInput(
             f"topic is {topic!r}; it must be 1 to 249 letters, digits, dots, underscores or hyphens"
         )
@@ -100,7 +101,8 @@ def from_kafka(
         interval_s: Time between two batches.
         options: Options of Kafka's source, such as `startingOffsets` or `kafka.security.protocol`.
     """
-    check_query(checkpoint, interval_s)
+    check_query(checkpoint, interval_s, once=once, options=options)
+    switch_in("headers", headers)
     check_kafka(servers, topic, keys, options)
     check_from_kafka(target, target_queue)
     reader = spark.readStream.format(FORMAT).option("kafka.bootstrap.servers", servers)
@@ -145,7 +147,7 @@ def to_kafka(
         interval_s: Time between two batches.
         options: Options of Kafka's sink, such as `kafka.acks` or `kafka.security.protocol`.
     """
-    check_query(checkpoint, interval_s)
+    check_query(checkpoint, interval_s, once=once, options=options)
     check_kafka(servers, topic, options=options)
     check_to_kafka(source, queue)
     reader = spark.readStream.format("penstock").options(**location_options(source, queue))

@@ -27,6 +27,7 @@ from penstock.archive.keeping import (
     sweep,
 )
 from penstock.archive.places import place_of
+from penstock.arrow.selection import switch_in
 from penstock.checking import check_number
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
@@ -124,6 +125,7 @@ def compact(
     Every merged file is read back and compared with what it replaces. With `dry_run`, count what
     would be merged, and change nothing.
     """
+    switch_in("dry_run", dry_run)
     check_compact(archive, queue, file_bytes=file_bytes, grace_s=grace_s)
     target = archive_of(spark, archive)
     if dry_run:
@@ -209,6 +211,7 @@ def retain(
     A file is removed as a whole, when its newest message is too old. With `dry_run`, count what
     would be removed, and change nothing.
     """
+    switch_in("dry_run", dry_run)
     check_retain(archive, queue, max_age_s=max_age_s, max_bytes=max_bytes, grace_s=grace_s)
     target = archive_of(spark, archive)
     now_ns = SystemClock().now_ns()

@@ -1,20 +1,31 @@
 """Arguments and names of the streaming queries that jobs start."""
 
 import hashlib
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
 from penstock.arrow.locations import absolute_path
-from penstock.checking import check_number
+from penstock.arrow.selection import switch_in
+from penstock.checking import check_not_empty, check_number
 from penstock.errors import InvalidInput
 from penstock.spark.sessions import make_active
 
 
-def check_query(checkpoint: str, interval_s: float) -> None:
+def check_query(
+    checkpoint: str,
+    interval_s: float,
+    *,
+    once: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> None:
     """Raise InvalidInput for arguments with which no query can start."""
-    if not checkpoint:
-        raise InvalidInput("checkpoint is ''; it must name the directory of Spark's progress")
+    check_not_empty("checkpoint", checkpoint)
     check_number("interval_s", interval_s, 0, 86400)
+    switch_in("once", once)
+    is_mapping = isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
+    if options is not None and not is_mapping:
+        raise InvalidInput(f"options is {options!r}; it must be a mapping of names to values")
 
 
 def name_query(spark: SparkSession, what: str, checkpoint: str) -> str:

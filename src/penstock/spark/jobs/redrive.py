@@ -9,6 +9,7 @@ from pyspark.sql import functions as f
 
 from penstock.arrow.locations import QueueLocation, queues_of_job
 from penstock.arrow.logs import groups_of
+from penstock.arrow.selection import switch_in
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
 from penstock.spark.writers import open_for_change
@@ -77,6 +78,7 @@ def redrive(
     published, and then the old ones are discarded. If the job dies in between, running it again
     publishes nothing twice.
     """
+    switch_in("dry_run", dry_run)
     target = check_redrive(path, queue, group, transform)
     options = {**target.options(), "table": "state", "group": group, "columns": ",".join(_COLUMNS)}
     state = spark.read.format("penstock").options(**options).load()

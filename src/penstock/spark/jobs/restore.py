@@ -22,7 +22,7 @@ from penstock.arrow.locations import location_options, queues_of_job
 from penstock.arrow.logs import watcher_of
 from penstock.arrow.loss import DataLoss
 from penstock.arrow.selection import NO_ARCHIVE, moment_in, names_in, seq_in
-from penstock.checking import check_choice
+from penstock.checking import check_choice, check_fields
 from penstock.errors import InvalidInput
 from penstock.queue.attributes import MAX_ATTEMPTS, TENANT
 from penstock.spark.archive_source import FileRange, nullable, read_archive
@@ -61,6 +61,9 @@ class RangeOptions:
     until_ns: int | None = None
     fail_on_data_loss: bool = True
 
+    def __post_init__(self) -> None:
+        check_fields(self, {})
+
     @classmethod
     def checked(
         cls,
@@ -90,7 +93,7 @@ class RangeOptions:
         from_ns, to_ns = made.since_ns, made.until_ns
         if from_ns is not None and to_ns is not None and from_ns > to_ns:
             raise InvalidInput(f"since is {since}, which is after until, {until}")
-        _check_seqs(first_seq, end_seq)
+        _check_seqs(made.first_seq, made.end_seq)
         return made
 
 
@@ -502,8 +505,9 @@ def live_and_archived(
     `fail_on_data_loss` they are skipped.
     """
     whole = RangeOptions(queue=queue, fail_on_data_loss=fail_on_data_loss)
+    queues = queues_of_job(path, queue)
     wanted = _range(archive_of(spark, archive), whole)
-    for one in queues_of_job(path, queue):
+    for one in queues:
         if one.key == wanted.manifest.queue:
             check_identity(wanted.archive, wanted.manifest, watcher_of(one, "messages").view())
     options = {

@@ -7,7 +7,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.archive.places import place_of
 from penstock.arrow.locations import location_options, queues_of_job
-from penstock.checking import check_choice
+from penstock.checking import check_choice, check_not_empty
 from penstock.errors import InvalidInput
 from penstock.spark.archive_stores import check_outside
 from penstock.spark.delta_stream import DeltaTarget
@@ -32,6 +32,7 @@ def check_stream(
 ) -> None:
     """Raise for a source or a target that cannot be used. Spark checks its own targets."""
     check_choice("to", to, TARGETS)
+    check_not_empty("target", target)
     if target_queue is not None and to != "queue":
         raise InvalidInput(
             f"target_queue is {target_queue!r}, but to is {to!r}: leave it out, or stream to queue"
@@ -78,8 +79,9 @@ def stream(
     `iceberg`, and the location of a queue for `queue`. Tables are created when needed. They get the
     columns that they lack, and have each row once, as long as the checkpoint is kept.
     """
-    check_query(checkpoint, interval_s)
-    check_stream(source if isinstance(source, str) else None, target, to, queue, target_queue)
+    check_query(checkpoint, interval_s, once=once, options=options)
+    location = None if isinstance(source, DataFrame) else check_not_empty("source", source)
+    check_stream(location, target, to, queue, target_queue)
     if isinstance(source, DataFrame):
         frame = source
     else:

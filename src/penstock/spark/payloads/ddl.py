@@ -23,7 +23,16 @@ _PLAIN = (
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 _LENGTHS = ("CHAR", "CHARACTER", "VARCHAR")
 _NESTED = ("ARRAY", "MAP", "STRUCT")
-_TYPES = (*_PLAIN, *_DECIMALS, *_LENGTHS, *_NESTED)
+_TYPES = (*_PLAIN, *_DECIMALS, *_NESTED)
+DECIMAL_RULE = f"the precision is 1 to {MAX_PRECISION}, the scale 0 to the precision"
+
+# A name that Spark takes without backquotes: ASCII, and no number such as 1, 1L or 1e5.
+_BARE_NAME = re.compile(r"(?i)(?![0-9]+(e[0-9]+)?(f|d|bd)?$|[0-9]+[lsy]$)[a-z0-9_]+")
+# A collation is one of Spark's, or a language of ICU. Only Spark knows which languages exist.
+_COLLATION = re.compile(
+    r"(?i)(utf8_binary|utf8_lcase|unicode|[a-z]{2,3}(_[a-z]{4})?(_[a-z]{3})?)"
+    r"(_(ci|cs|ai|as|rtrim))*"
+)
 
 
 def bad_schema(text: str, why: str) -> InvalidInput:
@@ -41,6 +50,15 @@ def check_ddl(text: str) -> None:
         raise bad_schema(text, str(wrong)) from None
     except RecursionError:
         raise bad_schema(text, "it is nested too deeply") from None
+
+
+def is_collation(name: str) -> bool:
+    """Return whether a collation may have this name.
+
+    >>> is_collation("UNICODE_CI"), is_collation("de_AI"), is_collation("NOPE")
+    (True, True, False)
+    """
+    return _COLLATION.fullmatch(name) is not None
 
 
 class _Wrong(Exception):
@@ -66,6 +84,8 @@ class _Parser:
 
     def _field(self) -> None:
         name = self._name("the name of a field")
+        if not name.startswith("`") and not _BARE_NAME.fullmatch(name):
+            raise _Wrong(f"the name {name} needs backquotes: `{name}`")
         self._take(":")
         if self._kind != "name":
             raise _Wrong(f"the field {name} has no type")
@@ -90,17 +110,21 @@ class _Parser:
         elif type_ in _DECIMALS:
             self._decimal(given, field)
         elif type_ in _LENGTHS:
-            self._need("(")
-            self._number()
-            self._need(")")
+            raise _Wrong(f"a payload has no {given}, as {field} has: use STRING")
         elif type_ not in _PLAIN:
             raise _Wrong(_unknown(given, field))
         elif self._token == "(":
             raise _Wrong(f"{given} of {field} has no length")
         elif type_ == "STRING" and self._take("COLLATE"):
-            self._name("the name of a collation")
-            while self._take("."):
-                self._name("the name of a collation")
+            self._collation(field)
+
+    def _collation(self, field: str) -> None:
+        name = self._name("the name of a collation")
+        while self._take("."):
+            name = self._name("the name of a collation")
+        name = name.strip("`")
+        if not is_collation(name):
+            raise _Wrong(f"there is no collation {name}, as {field} has: use one such as UNICODE")
 
     def _fields(self) -> None:
         if self._token != ">":
@@ -124,10 +148,7 @@ class _Parser:
             scale = self._number()
         self._need(")")
         if not 1 <= precision <= MAX_PRECISION or scale > precision:
-            raise _Wrong(
-                f"{given}({precision},{scale}) of {field}: the precision is 1 to {MAX_PRECISION}, "
-                f"the scale 0 to the precision"
-            )
+            raise _Wrong(f"{given}({precision},{scale}) of {field}: {DECIMAL_RULE}")
 
     # -- tokens ------------------------------------------------------------------------------------
 

@@ -2,17 +2,19 @@
 
 import json
 from collections.abc import Iterator
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from penstock.arrow.locations import location_options
+from penstock.arrow.selection import location_in
 from penstock.errors import InvalidInput
 from penstock.queue.drafting import MAX_HEADERS, MAX_HEADERS_BYTES
 from penstock.spark.payloads.columns import (
@@ -58,12 +60,17 @@ def payload_schema(schema: str | StructType) -> StructType:
         return check_payload_type(StructType.fromDDL(schema))
     except PySparkException as error:
         raise bad_schema(schema, str(error).strip().partition("\n")[0]) from None
+    except Py4JJavaError as error:  # PySpark does not translate that of an unknown collation
+        why = str(error.java_exception.getMessage()).strip().partition("\n")[0]
+        raise bad_schema(schema, why) from None
 
 
 def payload_schema_text(schema: str | StructType) -> str:
-    """Return a schema as JSON or DDL, for an option; checked as far as that needs no session."""
+    """Return a schema as JSON or DDL, for an option. Only collations need a session."""
     if isinstance(schema, str) and not _is_json(schema):
         check_ddl(schema)
+        if "COLLATE" in schema.upper():
+            payload_schema(schema)  # only Spark knows all collations
         return schema
     return payload_schema(schema).json()
 
@@ -76,7 +83,14 @@ def schema_of_json(text: str) -> StructType:
     """Return a schema from `StructType.json()`. Raise InvalidInput."""
     try:
         return StructType.fromJson(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError, PySparkException) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        AssertionError,
+        PySparkException,
+    ) as error:
         raise bad_schema(text, f"{type(error).__name__}: {error}") from None
 
 
@@ -109,7 +123,11 @@ def decode_payloads(
             f"decode while reading, with the option payloadSchema of the source"
         )
     type_ = payload_schema(schema)
-    registry = schemas if schemas is None or callable(schemas) else SchemaDirectory(fspath(schemas))
+    registry = (
+        schemas
+        if schemas is None or callable(schemas)
+        else SchemaDirectory(location_in("schemas", schemas))
+    )
     options = PayloadOptions(
         mode=mode_of(mode), registry=registry, header=schema_header, schema_id=schema_id
     )
@@ -233,7 +251,7 @@ def dead_letter(
             "dead_letter takes a batch: call it in foreachBatch, or write bad_records(stream) with "
             "writeStream"
         )
-    options = location_options(fspath(location), queue)
+    options = location_options(location_in("location", location), queue)
     if key is not None:
         options["key"] = key
     writer = bad_records(batch, queue=source).write.format("penstock").mode("append")

@@ -36,7 +36,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from penstock.arrow.selection import switch_in
 from penstock.errors import InvalidInput
+from penstock.spark.payloads.ddl import DECIMAL_RULE, MAX_PRECISION, is_collation
 
 Converter = Callable[[Any], Any]
 
@@ -88,6 +90,8 @@ def arrow_type(type_: DataType) -> pa.DataType:
     if kind in _INTEGERS:
         return _INTEGERS[kind][1]
     if isinstance(type_, DecimalType):
+        if not 1 <= type_.precision <= MAX_PRECISION or not 0 <= type_.scale <= type_.precision:
+            raise InvalidInput(f"a payload has no {type_.simpleString()}: {DECIMAL_RULE}")
         return pa.decimal128(type_.precision, type_.scale)
     if isinstance(type_, StringType):
         return pa.string()
@@ -116,25 +120,33 @@ def check_payload_type(type_: DataType) -> StructType:
             f"the schema of payloads is {type_.simpleString()}; it must be a struct with at least "
             f"one field"
         )
+    _check_fields(type_, "")
     arrow_type(type_)
-    _check_names(type_)
     converter_of(type_)
     return type_
 
 
-def _check_names(type_: DataType) -> None:
+def _check_fields(type_: DataType, field: str) -> None:
+    """Raise InvalidInput for what types have and Spark refuses late. `field` has the type."""
     match type_:
         case StructType():
             names = type_.fieldNames()
-            for name in names:
-                if names.count(name) > 1:
-                    raise InvalidInput(f"the schema of payloads has the field {name!r} twice")
             for one in type_.fields:
-                _check_names(one.dataType)
+                if names.count(one.name) > 1:
+                    raise InvalidInput(f"the schema of payloads has the field {one.name!r} twice")
+                switch_in(f"nullable of the field {one.name!r}", one.nullable)
+                _check_fields(one.dataType, one.name)
         case ArrayType():
-            _check_names(type_.elementType)
+            switch_in(f"containsNull of the field {field!r}", type_.containsNull)
+            _check_fields(type_.elementType, field)
         case MapType():
-            _check_names(type_.valueType)
+            switch_in(f"valueContainsNull of the field {field!r}", type_.valueContainsNull)
+            _check_fields(type_.valueType, field)
+        case StringType() if not is_collation(type_.collation):
+            raise InvalidInput(
+                f"there is no collation {type_.collation}, as the field {field!r} has: use one "
+                f"such as UNICODE"
+            )
 
 
 def has_decimals(type_: DataType) -> bool:
