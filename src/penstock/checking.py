@@ -223,6 +223,21 @@ def check_time(name: str, value: object, low: float, high: float) -> float:
     return check_number(name, as_unix_s(name, value), low, high)
 
 
+def unix_ns(unix_s: float) -> int:
+    """Return a time in Unix seconds as nanoseconds.
+
+    A float has steps of 238 ns at present. If it is the one nearest to a whole microsecond, it is
+    that microsecond: so a datetime is exact, until the year 2242.
+
+    >>> unix_ns(1700000000), unix_ns(1700000000.000001)
+    (1700000000000000000, 1700000000000001000)
+    """
+    if isinstance(unix_s, int):
+        return unix_s * 1_000_000_000
+    nearest_us = round(unix_s * 1e6)
+    return nearest_us * 1000 if nearest_us / 1e6 == unix_s else round(unix_s * 1e9)
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a hint at the nearest known name, or else a list of all.
 

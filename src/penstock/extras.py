@@ -8,7 +8,9 @@ from penstock.errors import PenstockError
 
 @contextmanager
 def requires_extra(
-    extra: str, what: str = "this", error: type[PenstockError] = PenstockError
+    extra: str,
+    what: str = "this",
+    error: type[PenstockError] | type[ModuleNotFoundError] = PenstockError,
 ) -> Iterator[None]:
     """Wrap an import: report a missing package with the extra that installs it.
 
@@ -19,7 +21,10 @@ def requires_extra(
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.startswith("penstock"):
             raise
-        raise error(
+        made = error(
             f"{what} needs the package {missing.name!r}, which is not installed; "
             f"install Penstock with the extra {extra} (pip install '.[{extra}]' in its checkout)"
-        ) from None
+        )
+        if isinstance(made, ModuleNotFoundError):
+            made.name = missing.name
+        raise made from None

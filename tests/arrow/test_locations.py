@@ -97,3 +97,19 @@ def test_a_link_to_itself_in_a_data_directory_is_ignored(data: Path, at: str) ->
     before = queues_at(str(data))
     (data / at).symlink_to("loop")
     assert queues_at(str(data)) == before
+
+
+def test_a_queue_whose_directory_has_no_name_of_the_broker_is_reported_once(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("orders.bad", "old orders"):
+        penstock.open(data / "shop" / name).close()
+    for _ in range(2):
+        assert [queue.key for queue in queues_at(str(data))] == ["shop/mails", "shop/orders"]
+    escaped, other = sorted(caplog.messages)[::-1]
+    assert f"{data}/shop/orders.bad is left out" in escaped
+    assert "rename it to orders++bad" in escaped
+    assert f"{data}/shop/old orders is left out" in other
+    assert "rename it" not in other
+    (data / "shop" / "orders.bad").rename(data / "shop" / "orders++bad")
+    assert "shop/orders.bad" in [queue.key for queue in queues_at(str(data))]

@@ -32,6 +32,7 @@ from penstock.queue import Queue
 from tests.server.running import RunningServer
 
 Opens = Callable[..., AnyQueue]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _numbers = count(1)
 
 
@@ -190,6 +191,18 @@ def test_times_may_be_datetimes_with_a_time_zone(opened: Opens) -> None:
     assert queue.seek(time=now - timedelta(hours=1)) == 1
     queue.groups.create("late", time=now + timedelta(hours=1))
     assert queue.stats().groups["late"].ready == 0
+
+
+@pytest.mark.parametrize("year", [2027, 2050, 2075])
+def test_a_datetime_is_exact_to_its_microsecond(queue: AnyQueue, year: int) -> None:
+    """A float of Unix seconds is exact to 238 ns only, and to 477 ns from 2038 on."""
+    first = datetime(year, 1, 1, tzinfo=UTC)
+    moments = [first + timedelta(microseconds=7919 * number + 1) for number in range(20)]
+    ids = [queue.enqueue(b"x", deliver_at=moment) for moment in moments]
+    batch = [NewMessage(payload=b"x", deliver_at=moment, headers={"a": "b"}) for moment in moments]
+    ids += [one.id for one in queue.publish(batch)]
+    for id_, moment in zip(ids, moments * 2, strict=True):
+        assert queue.get(id_).deliver_at_ns == (moment - EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def test_a_datetime_without_a_time_zone_is_refused(queue: AnyQueue) -> None:

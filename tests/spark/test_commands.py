@@ -26,6 +26,10 @@ def command(
     return CommandLine(capfdbinary, monkeypatch)
 
 
+def json_of(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
 @pytest.fixture
 def orders(tmp_path: Path) -> Path:
     """Several segments, and three dead letters."""
@@ -68,21 +72,30 @@ def test_every_job_runs_by_its_command(
     assert overlapping.json == {"restored": 10}
     wanted = [row["payload"] for row in rows(orders)][:30]
     assert [row["payload"] for row in rows(back)] == wanted
-    assert "report.html" in answer("report", orders, tmp_path / "page").text
+    page = tmp_path / "page"
+    assert "report.html" in answer("report", orders, page).text
+    assert answer("report", orders, page, "--json").json == json_of(page / "report.json")["queues"]
+    assert answer("compact", archive, "--json").json[0]["rows"] > 0
+    (kept,) = answer("retain", archive, "--max-bytes", "1kb", "--dry-run", "--json").json
+    assert kept["files"] == 1
     assert "3 of 3 dead letters chosen" in answer("redrive", orders, "--dry-run").text
+    assert answer("redrive", orders, "--dry-run", "--json").json["chosen"] == 3
     changed = answer("redrive", orders, "--payload", "encode('mended', 'utf-8')", "--json").json
     assert (changed["replaced"], changed["dead_after"]) == (3, 0)
     figures = tmp_path / "figures.json"
     copy, checkpoint = tmp_path / "copy", tmp_path / "checkpoint"
     line = ("stream", orders, copy, "--to", "queue", "--checkpoint", checkpoint, "--once")
     answer(*line, "--metrics", figures)
-    assert json.loads(figures.read_text())["result"]["rows"] == 106
+    assert json_of(figures)["result"]["rows"] == 106
     answer(*line)
     assert len(rows(copy)) == 106
     # What only Spark can see is a sentence, too.
     said = answer("redrive", orders, "--where", "no such column", code=2).err
     assert "Traceback" not in said
     assert len(said.splitlines()) <= 3
+    said = answer("redrive", orders, "--where", "nope > 1", code=2).err
+    assert "UNRESOLVED_COLUMN" in said
+    assert "QueryContextLogger" not in said  # PySpark's logs, as JSON
 
 
 BAD: list[tuple[list[str], str]] = [
@@ -124,7 +137,7 @@ BAD: list[tuple[list[str], str]] = [
     (["compact", "./nope"], "is not an archive"),
     (["compact", "archive", "--file-size", "10"], "file_bytes"),
     (["compact", "archive", "-q", "other"], "name one queue of the archive"),
-    (["retain", "archive"], "give max_age_s or max_bytes"),
+    (["retain", "archive"], "give --max-age or --max-bytes"),
     (["retain", "./nope", "--max-age", "1d"], "is not an archive"),
     (["redrive", "./nope"], "does not exist"),
     (["redrive", "orders", "-g", "nobody"], "there is no group 'nobody'"),

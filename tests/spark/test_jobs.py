@@ -69,6 +69,26 @@ def test_report_has_the_figures_and_opens_offline(
     assert pq.read_table(tmp_path / "out" / "by_hour.parquet").num_rows == 3
 
 
+def test_a_report_on_few_messages_runs_few_tasks(
+    spark: SparkSession, worked: Path, tmp_path: Path
+) -> None:
+    partitions = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(partitions)
+    assert before is not None
+    context = spark.sparkContext
+    spark.conf.set(partitions, "50")
+    context.setJobGroup("few tasks", "")
+    try:
+        report(spark, str(worked), str(tmp_path / "out"))
+    finally:
+        spark.conf.set(partitions, before)
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("few tasks")]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    assert 10 < sum(stage.numCompletedTasks for stage in stages if stage) < 100
+
+
 def test_a_queue_without_events_has_a_report_too(spark: SparkSession, tmp_path: Path) -> None:
     penstock.open(str(tmp_path / "empty")).close()
     (made,) = report(spark, str(tmp_path / "empty"), str(tmp_path / "out"))

@@ -151,7 +151,7 @@ def test_the_comparison_sees_what_a_table_has_twice_or_lacks(
     assert differences(streams.queue, name) == ([5], [])
     commit(1, 3, 5)
     assert differences(streams.queue, name) == ([5], [])
-    monkeypatch.setattr(f"penstock.spark.{kind}_stream.is_repeated", lambda *_: False)
+    monkeypatch.setattr(f"penstock.spark.{kind}_stream.is_repeated", lambda *_, **__: False)
     commit(1, 3, 5)
     commit(2, 5, 6)
     assert differences(streams.queue, name) == ([], [3, 4])

@@ -9,9 +9,10 @@ from shutil import copytree
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -76,6 +77,43 @@ def test_another_batch_of_a_number_that_the_table_has_is_refused(kind: str, tmp_
     target.commit(QUERY, 1, 101, written(target, [1]))  # a repetition
     target.commit(QUERY, 3, 300, written(target, [3]))
     assert seqs(name) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_later_batch_of_a_query_that_the_table_does_not_know_is_refused(
+    kind: str, tmp_path: Path
+) -> None:
+    """As with a checkpoint whose first batches went to another table."""
+    name = name_of(kind, tmp_path)
+    target = target_of(name)
+    target.prepare(SCHEMA)
+    said = f"no batch of query {QUERY}, and this is batch 2: .* batches 0 to 1 of its checkpoint"
+    for _ in range(2):
+        with pytest.raises(ArchiveError, match=said):
+            target.commit(QUERY, 2, 100, written(target, [1]))
+    assert seqs(name) == []
+    # A first batch without rows is recorded, once.
+    other = QUERY[::-1]
+    target.commit(other, 0, 0, [])
+    target.commit(other, 0, 0, [])
+    target.commit(other, 2, 100, written(target, [1]))
+    target.commit(other, 0, 0, [])
+    assert seqs(name) == [1]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_table_that_no_stream_created_may_lack_earlier_batches(kind: str, tmp_path: Path) -> None:
+    """One of an earlier version, whose streams may have had batches without rows; or a copy."""
+    name = name_of(kind, tmp_path)
+    if kind == "delta":
+        DeltaTable.create(name, Schema.from_arrow(SCHEMA))
+    else:
+        load_catalog("lake").create_namespace("shop")
+        load_catalog("lake").create_table("shop.orders", SCHEMA)
+    target = target_of(name)
+    target.prepare(SCHEMA)
+    target.commit(QUERY, 2, 100, written(target, [1]))
+    assert seqs(name) == [1]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -178,11 +216,11 @@ def test_the_record_of_a_batch_survives_a_checkpoint_of_the_log(tmp_path: Path) 
     name = name_of("delta", tmp_path)
     target = target_of(name)
     target.prepare(SCHEMA)
-    target.commit(QUERY, 7, 7, written(target, [1]))
+    target.commit(QUERY, 0, 7, written(target, [1]))
     table = DeltaTable(name)
     table.create_checkpoint()
     (tmp_path / "orders" / "_delta_log" / f"{table.version():020d}.json").unlink()
-    target.commit(QUERY, 7, 7, written(target, [1]))
+    target.commit(QUERY, 0, 7, written(target, [1]))
     assert seqs(name) == [1]
 
 
@@ -323,6 +361,38 @@ def test_a_stream_goes_on_from_its_checkpoint_and_repeats_nothing(
     run(columns=columns)
     assert rows(name).sort_by("seq")["size"].to_pylist()[:11] == [None] * 11
     assert rows(name).sort_by("seq")["size"].to_pylist()[11] > 0
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_checkpoint_with_a_mistyped_target_loses_nothing(
+    kind: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    source, name, typo = (
+        tmp_path / "queue",
+        name_of(kind, tmp_path),
+        name_of(kind, tmp_path, "odres"),
+    )
+
+    def run(target: str) -> None:
+        """Publish a message and stream, but only even seqs: the first batch has no rows."""
+        with penstock.open(str(source)) as queue:
+            queue.enqueue(b"x")
+        frame = spark.readStream.format("penstock").option("startingOffsets", "earliest")
+        even = frame.load(str(source)).where("seq % 2 = 0")
+        checkpoint = str(tmp_path / "checkpoint")
+        query = stream(spark, even, target, to=kind, checkpoint=checkpoint, once=True)
+        query.awaitTermination()
+
+    run(name)
+    assert seqs(name) == []
+    with pytest.raises(StreamingQueryException, match="batches 0 to 0 of its checkpoint"):
+        run(typo)
+    run(name)
+    run(name)
+    assert seqs(name) == [2, 4]
+    assert seqs(typo) == []
 
 
 @pytest.mark.xdist_group("spark")

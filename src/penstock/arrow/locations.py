@@ -4,11 +4,13 @@ A directory is that of one queue, or the data directory of a broker, which has m
 """
 
 import errno
+import logging
 import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from penstock.checking import check_local, check_not_empty, is_url
@@ -22,6 +24,8 @@ from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.json_files import MANIFEST_NAME
 from penstock.names import QueueName, directory_of, is_name, name_of_directory
+
+log = logging.getLogger("penstock.arrow")
 
 REACH_S = 5.0  # for the first answer of a broker
 RETRY_S = 120.0  # for later calls: a broker that restarts recovers its queues first
@@ -99,12 +103,31 @@ class Directory:
 
 def _names_in(folder: Folder, kind: str) -> list[str]:
     try:
-        names = map(name_of_directory, folder.names())
+        directories = folder.names()
     except OSError as error:
         if error.errno not in _NO_DIRECTORY:
             raise
         return []
-    return sorted(name for name in names if name is not None and is_name(kind, name))
+    names = []
+    for directory in directories:
+        name = name_of_directory(directory)
+        if name is not None and is_name(kind, name):
+            names.append(name)
+        elif kind == "queue" and folder.child(directory).has(MANIFEST_NAME):
+            _report_left_out(folder.path, directory)
+    return sorted(names)
+
+
+@lru_cache(maxsize=1000)  # once each: a stream looks for new queues before every micro-batch
+def _report_left_out(parent: str, directory: str) -> None:
+    renamed = f"rename it to {directory_of(directory)}, or " if is_name("queue", directory) else ""
+    log.warning(
+        "%s/%s is left out: it is a queue, but no name's directory in the data directory of a "
+        "broker. To read it, %sgive its own path.",
+        parent,
+        directory,
+        renamed,
+    )
 
 
 def queue_of_directory(path: str) -> QueueName:

@@ -248,6 +248,8 @@ def retain(
 ) -> None:
     """Remove the oldest files of an archive, by age or by size."""
     jobs = _spark_jobs()
+    if max_age is None and max_bytes is None:
+        raise InvalidInput("give --max-age or --max-bytes, or both: otherwise nothing is too old")
     limits: dict[str, Any] = {"max_age_s": max_age, "max_bytes": max_bytes, "grace_s": grace}
     with job_run(
         "retain", master, metrics, lambda: jobs.check_retain(archive, queue, **limits)

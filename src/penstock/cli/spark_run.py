@@ -27,6 +27,7 @@ _PROGRESS_POLL_S = 1  # a streaming query runs far fewer than 100 batches in thi
 _FIGURES = ("spark_jobs", "stages", "tasks", "failed_tasks")
 _OWN_ERROR = re.compile(r"penstock\.[\w.]+: ")  # in a line of a stack trace
 _JAVA_ERROR = re.compile(r": [\w.$]+: ")  # before the message of an error of the JVM
+_SPARK_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")  # of errors in queries
 _MASTERS = ("local", "spark", "k8s")  # beginnings that spark-submit accepts, beside yarn
 
 Metrics = Annotated[
@@ -140,13 +141,20 @@ def count_batches(query: Any) -> dict[str, int]:
 
 @contextmanager
 def _short_errors() -> Iterator[None]:
-    """Raise Spark's errors as one sentence, without pages of stack traces."""
+    """Raise Spark's errors as one sentence, without pages of stack traces and of logs."""
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
 
+    loggers = [PySparkLogger.getLogger(name) for name in _SPARK_LOGGERS]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     except PySparkException as error:
         raise PenstockError(_sentence(error)) from None
+    finally:
+        for logger in loggers:
+            logger.disabled = False
 
 
 def _sentence(error: Exception) -> str:

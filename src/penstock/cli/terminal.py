@@ -39,8 +39,8 @@ def print_line(text: str) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Print one JSON document, indented."""
-    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    """Print one JSON document, indented. Times become text."""
+    sys.stdout.write(json.dumps(document, indent=2, default=str) + "\n")
 
 
 def print_json_line(value: Any) -> None:

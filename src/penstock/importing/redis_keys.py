@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Literal, cast
 
+from penstock.checking import unix_ns
 from penstock.clock import Clock, SystemClock
 from penstock.importing.record import MAX_PROBLEMS, PICKLE, Imported, ImportFailed, content_type_of
-from penstock.model import NS
 
 _PAGE = 500
 _RQ_QUEUE, _RQ_JOB = "rq:queue:", "rq:job:"
@@ -207,4 +207,4 @@ def _time_ns(text: object) -> int | None:
         return None
     if moment.tzinfo is None:
         return None
-    return round(moment.timestamp() * NS)
+    return unix_ns(moment.timestamp())

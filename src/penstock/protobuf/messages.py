@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.checking import unix_ns
 from penstock.errors import InvalidInput
 from penstock.model import (
     NO_HEADERS,
@@ -100,7 +101,7 @@ def _options_of(message: NewMessage) -> dict[str, Any]:
         field: value for field, name in _OPTIONS if (value := getattr(message, name)) is not None
     }
     if message.deliver_at is not None:
-        values["deliver_at_ns"] = round(_seconds(message.deliver_at) * NS)
+        values["deliver_at_ns"] = unix_ns(_seconds(message.deliver_at))
     if message.after:
         values["after"] = [one for one in message.after if isinstance(one, str)]
         values["after_items"] = [one for one in message.after if isinstance(one, int)]

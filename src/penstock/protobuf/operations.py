@@ -8,6 +8,7 @@ has `_ns` added. The fields of the response are those of its answer. So a new op
 from dataclasses import fields
 from typing import Any, TypeVar, get_args
 
+from penstock.checking import unix_ns
 from penstock.errors import InvalidInput
 from penstock.model import NS, HistoryEvent
 from penstock.operations import (
@@ -162,7 +163,7 @@ def request_of(operation: Operation[Any]) -> tuple[Method, Proto]:
         if value is None:
             continue
         if is_a(note, Moment):
-            value = round(value * NS)
+            value = unix_ns(value)
         if isinstance(value, Schedule):
             _set_schedule(getattr(request, note.name), value)
             continue

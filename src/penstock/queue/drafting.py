@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from penstock.checking import Duration, check_seconds, check_time, check_whole
+from penstock.checking import Duration, check_seconds, check_time, check_whole, unix_ns
 from penstock.codec import Draft
 from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import InvalidInput, PayloadTooLarge, TooLarge
@@ -183,7 +183,7 @@ def _deliver_at_ns(message: NewMessage, now_ns: int) -> int:
         return now_ns + delay_ns if delay_ns else 0
     if message.deliver_at is not None:
         latest = now_ns / NS + YEARS_S
-        return round(check_time("deliver_at", message.deliver_at, 0, latest) * NS)
+        return unix_ns(check_time("deliver_at", message.deliver_at, 0, latest))
     return 0
 
 

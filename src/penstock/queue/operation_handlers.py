@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from penstock import codec
-from penstock.checking import check_whole
+from penstock.checking import check_whole, unix_ns
 from penstock.errors import InvalidInput
 from penstock.ledger import seq_at_time
 from penstock.model import NS, DeadLetter, HistoryEvent, LeasedMessage, Message, RetryInfo, Stats
@@ -209,7 +209,7 @@ def _is_in_headers(text: str, headers: Mapping[str, str]) -> bool:
 
 
 def _ns(time: Any) -> int:
-    return 0 if time is None else round(time * NS)
+    return 0 if time is None else unix_ns(time)
 
 
 def list_dead(queue: Behaviours, operation: ListDead) -> DeadPage:

@@ -9,6 +9,7 @@ is left to `drafting`: unusual types, values to refuse, and compression.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock.checking import unix_ns
 from penstock.codec import Draft
 from penstock.codec.layout import DATA, MAX_PRIORITY
 from penstock.model import NS, NewMessage
@@ -187,7 +188,7 @@ class QuickDrafts:
                     return None
                 if not 0 <= deliver_at <= now_ns / NS + YEARS_S:
                     return None
-                deliver_at_ns = round(deliver_at * NS)
+                deliver_at_ns = unix_ns(deliver_at)
             if ttl is not None:
                 if not _is_seconds(ttl):
                     return None

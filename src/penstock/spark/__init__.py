@@ -4,13 +4,21 @@
 >>> read(session(), "./orders", since="2026-01-31").count()  # doctest: +SKIP
 """
 
-from penstock.arrow.loss import DamagedSegment, DataLoss
-from penstock.spark.lag import LagListener, lag_of, publish_lag
-from penstock.spark.payloads.columns import MalformedPayload
-from penstock.spark.payloads.frames import bad_records, dead_letter, decode_payloads, good_records
-from penstock.spark.payloads.schemas import AvroSchema, ProtobufSchema, SchemaDirectory
-from penstock.spark.sessions import read, session
-from penstock.spark.source import PenstockDataSource
+from penstock.extras import requires_extra
+
+with requires_extra("spark", "penstock.spark", ModuleNotFoundError):
+    from penstock.arrow.loss import DamagedSegment, DataLoss
+    from penstock.spark.lag import LagListener, lag_of, publish_lag
+    from penstock.spark.payloads.columns import MalformedPayload
+    from penstock.spark.payloads.frames import (
+        bad_records,
+        dead_letter,
+        decode_payloads,
+        good_records,
+    )
+    from penstock.spark.payloads.schemas import AvroSchema, ProtobufSchema, SchemaDirectory
+    from penstock.spark.sessions import read, session
+    from penstock.spark.source import PenstockDataSource
 
 __all__ = [
     "AvroSchema",

@@ -20,7 +20,13 @@ from penstock.archive.stores import LocalStore
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.spark.delta_log import check_installed, storage_options, sync_log
-from penstock.spark.table_sink import DataFile, Values, added_columns, is_repeated
+from penstock.spark.table_sink import (
+    FIRST_IS_RECORDED,
+    DataFile,
+    Values,
+    added_columns,
+    is_repeated,
+)
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -54,12 +60,19 @@ class DeltaTarget:
         return made
 
     def prepare(self, schema: pa.Schema) -> None:
-        from deltalake import DeltaTable, Schema
+        from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 
+        created = Transaction(FIRST_IS_RECORDED, 1)
         wanted = Schema.from_arrow(schema)
         with self._translated():
             if not DeltaTable.is_deltatable(self._uri, storage_options=self._options):
-                DeltaTable.create(self._uri, wanted, mode="ignore", storage_options=self._options)
+                DeltaTable.create(
+                    self._uri,
+                    wanted,
+                    mode="ignore",
+                    storage_options=self._options,
+                    commit_properties=CommitProperties(app_transactions=[created]),
+                )
             table = self._table()
             if partitions := table.metadata().partition_columns:
                 raise InvalidInput(
@@ -94,7 +107,13 @@ class DeltaTarget:
             for attempt in range(1, _ATTEMPTS + 1):
                 table = self._table()
                 done = table.transaction_version(query_id), table.transaction_version(planned_id)
-                if is_repeated((batch_id, planned_us), done, query_id, self.place.shown):
+                if is_repeated(
+                    (batch_id, planned_us),
+                    done,
+                    query_id,
+                    self.place.shown,
+                    first_is_recorded=table.transaction_version(FIRST_IS_RECORDED) is not None,
+                ):
                     return
                 try:
                     table.create_write_transaction(

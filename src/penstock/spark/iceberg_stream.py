@@ -16,7 +16,7 @@ from penstock.archive import ArchiveError
 from penstock.archive.stores import LocalStore
 from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.iceberg_tables import check_installed, load_named
-from penstock.spark.table_sink import DataFile, added_columns, is_repeated
+from penstock.spark.table_sink import FIRST_IS_RECORDED, DataFile, added_columns, is_repeated
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -28,6 +28,7 @@ _PROPERTIES = {
     # A stream commits every few seconds, and each commit writes a file of metadata.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
+    FIRST_IS_RECORDED: "true",
 }
 _ATTEMPTS = 20  # of a commit, while other writers are first
 
@@ -128,7 +129,13 @@ class IcebergTarget:
                 done = (_LAST_BATCH.format(query_id), _PLANNED.format(query_id))
                 last, last_us = (int(known[one]) if one in known else None for one in done)
                 batch = batch_id, planned_us
-                if is_repeated(batch, (last, last_us), query_id, self.shown):
+                if is_repeated(
+                    batch,
+                    (last, last_us),
+                    query_id,
+                    self.shown,
+                    first_is_recorded=FIRST_IS_RECORDED in known,
+                ):
                     return
                 try:
                     self._append(table, query_id, batch, files)
@@ -151,6 +158,8 @@ class IcebergTarget:
         last = {_LAST_BATCH.format(query_id): batch_id, _PLANNED.format(query_id): planned_us}
         with table.transaction() as transaction:
             transaction.set_properties(last)
+            if not files:
+                return
             snapshot = transaction.update_snapshot(snapshot_properties=noted)
             with snapshot.fast_append() as changes:
                 for file in files:

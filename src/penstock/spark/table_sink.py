@@ -8,6 +8,9 @@ version of the table: `vacuum` (Delta) or `remove_orphan_files` (Iceberg) delete
 Batch numbers alone do not tell a repetition from another batch of an older checkpoint, one that was
 restored from a backup. So the time at which Spark planned the batch is recorded too. It is in the
 checkpoint, so a repeated batch has the same one.
+
+The first batch of a query is recorded even without rows. So a later one, of a query that the table
+does not know, shows that the checkpoint belongs to another table.
 """
 
 import json
@@ -36,6 +39,8 @@ from penstock.spark.workers import tune_worker
 NAME = "penstock_table"
 TARGET_OPTION = "secret_target"  # Spark hides the values of options with such a name
 PLANNED = "_penstock_planned_us"  # column that every row has on its way to the sink
+# In tables that a stream created. Those of earlier versions have no record of an empty first batch.
+FIRST_IS_RECORDED = "penstock.stream.first-batch-is-recorded"
 FILE_BYTES = 128 << 20  # of Parquet, that a task holds in memory
 
 Values = dict[str, Any]
@@ -70,7 +75,8 @@ class TableTarget(Protocol):
     ) -> None:
         """Add files to the table, unless this batch of the query was added before.
 
-        Raise ArchiveError if another batch of this number was.
+        Raise ArchiveError if another batch of this number was, or if the table should know the
+        query and does not. A batch without rows has no files, and 0 as its plan time.
         """
 
 
@@ -88,16 +94,31 @@ def with_plan_time(frame: DataFrame) -> DataFrame:
 
 
 def is_repeated(
-    batch: tuple[int, int], done: tuple[int | None, int | None], query_id: str, shown: str
+    batch: tuple[int, int],
+    done: tuple[int | None, int | None],
+    query_id: str,
+    shown: str,
+    *,
+    first_is_recorded: bool,
 ) -> bool:
     """Return whether a table has a batch, given the number and plan time of the last one it has.
 
     A batch below the last one comes from a driver that was taken for dead, and was planned before.
     Raise ArchiveError if it was planned later: then it has other rows than the one in the table.
+    Raise it, too, if batches before this one are missing in the table.
     """
     (batch_id, planned_us), (done_id, done_us) = batch, done
+    if done_id is None and batch_id and first_is_recorded:
+        raise ArchiveError(
+            f"{shown} has no batch of query {query_id}, and this is batch {batch_id}: either "
+            f"batches 0 to {batch_id - 1} of its checkpoint were written to another target, or the "
+            f"table was replaced. Nothing was written. Name the target of this checkpoint; or give "
+            f"a new checkpoint, with which the stream starts anew."
+        )
     if done_id is None or done_id < batch_id:
         return False
+    if not planned_us:
+        return True  # without rows, nothing can be missing
     is_other = planned_us != done_us if done_id == batch_id else planned_us > (done_us or 0)
     if done_us is not None and is_other:
         raise ArchiveError(
@@ -164,11 +185,13 @@ class _Writer(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         tasks = [message for message in messages if isinstance(message, _WrittenFiles)]
         files = [file for task in tasks for file in task.files]
-        if not files:
+        if not files and batchId > 0:
             return
         query_id = next((task.query_id for task in tasks if task.query_id), None)
         if query_id is None:
-            raise InvalidInput("Spark gave no query id: nothing was written")
+            if files:
+                raise InvalidInput("Spark gave no query id: nothing was written")
+            return
         planned_us = max(task.planned_us for task in tasks)
         self._target.commit(query_id, batchId, planned_us, files)
 
