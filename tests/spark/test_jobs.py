@@ -2,6 +2,8 @@
 
 import json
 import re
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -67,6 +69,26 @@ def test_report_has_the_figures_and_opens_offline(
     found = json.loads((tmp_path / "out" / "report.json").read_text())
     assert found["queues"][0]["totals"] == made.totals
     assert pq.read_table(tmp_path / "out" / "by_hour.parquet").num_rows == 3
+
+
+def test_hours_of_a_report_are_utc_wherever_the_driver_is(
+    spark: SparkSession, worked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = [
+        datetime(2023, 11, day, hour, tzinfo=UTC) for day, hour in ((14, 22), (14, 23), (15, 0))
+    ]
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        (made,) = report(spark, str(worked), str(tmp_path / "out"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert [hour["hour"] for hour in made.by_hour] == hours
+    assert pq.read_table(tmp_path / "out" / "by_hour.parquet")["hour"].to_pylist() == hours
+    assert (
+        "14 Nov 2023 22:00 to 15 Nov 2023 00:59" in (tmp_path / "out" / "report.html").read_text()
+    )
 
 
 def test_a_report_on_few_messages_runs_few_tasks(

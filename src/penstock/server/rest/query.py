@@ -57,11 +57,6 @@ class Query:
         value = self._read(name, int)
         return None if value is None else check_whole(name, value, low, high)
 
-    def time_ns(self, name: str) -> int:
-        """Return a time in nanoseconds; 0 if there is none."""
-        value = self._values.get(name)
-        return 0 if value is None else round(unix_seconds_of_query(name, value) * 1e9)
-
     def time_s(self, name: str) -> float | None:
         value = self._values.get(name)
         return None if value is None else unix_seconds_of_query(name, value)

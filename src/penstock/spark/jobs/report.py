@@ -241,5 +241,12 @@ def _by_priority(waits: DataFrame, sla_s: float) -> list[dict[str, Any]]:
 
 
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:
+    """Return rows, with times in UTC: Spark gives local times of the driver."""
     rows: list[Row] = frame.collect()
-    return [row.asDict() for row in rows]
+    return [
+        {
+            name: value.astimezone(UTC) if isinstance(value, datetime) else value
+            for name, value in row.asDict().items()
+        }
+        for row in rows
+    ]
