@@ -156,6 +156,23 @@ def test_a_connection_that_the_server_closed_is_not_used_again(path: Path, clien
             assert served.closed.acquire(timeout=30)
 
 
+def test_a_connection_that_the_server_closed_between_two_calls_is_not_used_again(
+    path: Path, client: Client
+) -> None:
+    """An event loop that did not run in between has not heard of it."""
+    is_answered = threading.Event()
+
+    def answer_and_wait() -> Iterator[bytes]:
+        yield _OK
+        is_answered.wait(30)
+
+    with serving(path, [[answer_and_wait()], [[_OK]]]) as served:
+        assert client.ask().status_code == 200
+        is_answered.set()
+        assert served.closed.acquire(timeout=30)
+        assert client.ask().status_code == 200
+
+
 def test_a_connection_that_the_server_will_close_is_not_used_again(
     path: Path, client: Client
 ) -> None:

@@ -142,15 +142,18 @@ class _TaskSocket(asyncio.Protocol):
         self.is_open = True
         self.used_ns = 0
         self._transport: asyncio.Transport | None = None
+        self._poll = select.poll()
         self._reader = AnswerReader()
         self._answer: asyncio.Future[Answer] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not of that class, but with its methods: those of uvloop.
         self._transport = cast(asyncio.Transport, transport)
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def is_idle(self) -> bool:
-        return self.is_open
+        # The server may have closed it, and the event loop has not heard of it yet.
+        return self.is_open and not self._poll.poll(0)
 
     async def ask(self, request: bytes, timeout_s: float) -> Answer:
         if self._transport is None or self._transport.is_closing():
