@@ -103,6 +103,25 @@ def test_a_queue_that_is_created_again_is_not_mixed_with_the_old_one(tmp_path: P
         assert reader.read_all()["payload"].to_pylist() == [b"old"] * 23
 
 
+def test_damage_is_not_filled_from_a_queue_that_is_created_again(tmp_path: Path) -> None:
+    """Damage is read with the ledger's reader, which finds the new queue."""
+    path = tmp_path / "orders"
+    with penstock.open(path) as queue:
+        queue.enqueue_batch([b"old"] * 10)
+    (segment,) = (path / "messages").glob("*.log")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    strict = penstock.arrow.read(path)
+    lenient = penstock.arrow.read(path, columns="payload", fail_on_data_loss=False)
+    rmtree(path)
+    with penstock.open(path) as queue:
+        queue.enqueue_batch([b"new"] * 10)
+    with pytest.raises(DataLoss, match="were removed"):
+        strict.read_all()
+    assert b"new" not in lenient.read_all()["payload"].to_pylist()
+
+
 def test_a_segment_that_changes_while_a_read_is_planned_is_planned_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

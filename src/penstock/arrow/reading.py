@@ -189,10 +189,10 @@ class _PartitionReader:
                     f"queue {one.info.queue.key}: {one.file} is rewritten again and again while "
                     f"seq {changed.from_seq} to {one.wanted_to - 1} are read."
                 ) from None
-            yield from self._without_positions()._again(one, changed.from_seq, plans + 1)
+            yield from self._for_another_plan()._again(one, changed.from_seq, plans + 1)
 
-    def _without_positions(self) -> "_PartitionReader":
-        """Return a reader without the archive if the schema requires positions in segments."""
+    def _for_another_plan(self) -> "_PartitionReader":
+        """Return a reader that does not use the archive if the schema requires positions."""
         names = (name for name in self.schema.names if name in POSITIONS)
         if all(self.schema.field(name).nullable for name in names):
             return self
@@ -273,14 +273,14 @@ def _read_with_ledger(
     one: Range, first: int, table: TableColumns, selection: Selection, reader: LedgerReader
 ) -> Iterator[tuple[list[pa.Array], int, int]]:
     """Yield columns, row counts, and the seq behind the entries that are being yielded."""
-    if reader.first_seq > first:
-        last = min(reader.first_seq, one.wanted_to) - 1
-        report_loss(one.info.queue.key, one.log, first, last, fail=selection.fail_on_data_loss)
-        first = reader.first_seq
     if reader.identity != one.info.identity:  # the queue was deleted and created again
         last, fail = one.wanted_to - 1, selection.fail_on_data_loss
         report_loss(one.info.queue.key, one.log, first, last, fail=fail)
         return
+    if reader.first_seq > first:
+        last = min(reader.first_seq, one.wanted_to) - 1
+        report_loss(one.info.queue.key, one.log, first, last, fail=selection.fail_on_data_loss)
+        first = reader.first_seq
     rows, gaps, expected = 0, [], first
     for entries in reader.entries(first, one.wanted_to):
         rows += len(entries)
